@@ -688,6 +688,16 @@ def shown_of_a_fit(screen):
     return [*(part.value for part in parts), outcome.learnt.value, rows]
 
 
+def test_a_formula_that_is_missing_is_an_error_once_somebody_wants_to_fit(screens, private_data):
+    screen = screens(data=private_data)
+    screen.model.model.value = "formula"
+    formula = screen.model.fields["formula"]
+    assert "dpvi-needed" in formula.control._dom_classes
+    screen.fit()
+    assert "dpvi-wrong" in formula.control._dom_classes
+    assert screen.result is None
+
+
 @pytest.mark.thorough
 def test_a_second_click_while_a_fit_runs_does_nothing(screens, private_data):
     screen = screens(data=private_data, iterations=20)

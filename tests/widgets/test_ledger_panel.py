@@ -21,6 +21,7 @@ from workbench.fitting.groups import grouped
 from workbench.ledger import ledger as books
 from workbench.ledger.reservation import id_of
 from workbench.widgets import Workbench
+from workbench.widgets.ledger import panel as ledger_panel
 from workbench.widgets.ledger.panel import LedgerPanel, prepare_saved
 from workbench.widgets.ledger.words import number, percent, result_words
 
@@ -287,10 +288,23 @@ def test_of_many_stopped_fits_the_newest_are_offered(book, private_data):
         book.path, "logistic", "clinic", 1.0, 10, 40, "2026-01-01 10:00:00", "", None, False
     )
     panel.show(seen._replace(runs=tuple(dataclasses.replace(run, step=step) for step in range(5))))
-    assert [len(row.children) for row in panel.runs.children[:3]] == [2, 2, 2]
+    assert [len(row.children) for row in panel.runs.children[:3]] == [3, 3, 3]
     assert "And 2 older fits" in text(panel.runs)
     panel.enable(False)
     assert all(row.children[1].disabled for row in panel.runs.children[:3])
+
+
+def test_a_stopped_fit_that_is_dismissed_is_offered_by_no_screen_again(
+    book, private_data, monkeypatch
+):
+    monkeypatch.setattr(ledger_panel, "_DISMISSED", set())
+    stopped(private_data)
+    seen, panel = looked(prepared(private_data))
+    panel.show(seen)
+    (row,) = panel.runs.children
+    row.children[2].click()
+    assert panel.runs.children == ()
+    assert looked(prepared(private_data))[0].runs == ()
 
 
 @pytest.mark.thorough

@@ -123,6 +123,10 @@ class Field:
         """Whether this is an empty text that nobody has changed."""
         return self.value == "" and not self._was_changed
 
+    def insist(self) -> None:
+        """Show an error from now on also while nobody has changed the text."""
+        self._was_changed = True
+
     def show_error(self, expectation: str, *, is_hint: bool = False) -> None:
         """Show beside the control what is wrong with its value; "" hides the error.
 

@@ -34,6 +34,7 @@ __all__ = ["PROBLEMS", "LedgerPanel", "Seen", "prepare_saved"]
 PROBLEMS = ("ledger", "over_cap", "run")  # arguments whose problems are shown here
 _MANY = 1_000_000
 _SHOWN_RUNS = 3
+_DISMISSED = set[Path]()  # folders of runs that no screen of this process offers again
 _QUIET_SECONDS = (
     120  # without a new checkpoint, after which a run that is in no ledger counts as ended
 )
@@ -205,7 +206,7 @@ class LedgerPanel:
                 for run in self._saved_runs()
                 if run.fingerprint == fingerprint and not run.is_finished
             ]
-            ended = (run for run in runs if _has_ended(run, budget))
+            ended = (run for run in runs if run.path not in _DISMISSED and _has_ended(run, budget))
             # the Resume button resumes ``resumable``, but cannot give a reason to exceed a cap
             return tuple(run for run in ended if run.path != resumable or _is_refused(run, budget))
         return ()
@@ -298,12 +299,25 @@ class LedgerPanel:
             layout=widgets.Layout(width="152px", flex="0 0 auto"),
         )
         button.on_click(lambda _: self._on_resume(run))
+        dismiss = widgets.Button(
+            description="Dismiss",
+            tooltip="Not again before the kernel restarts; workbench resume still lists it",
+            layout=widgets.Layout(width="80px", flex="0 0 auto"),
+        )
         line = widgets.HTML(
             markup.sentence(text), layout=widgets.Layout(flex="1 1 260px", min_width="0")
         )
-        return widgets.HBox(
-            [line, button], layout=widgets.Layout(flex_flow="row wrap", align_items="center")
+        row = widgets.HBox(
+            [line, button, dismiss],
+            layout=widgets.Layout(flex_flow="row wrap", align_items="center"),
         )
+        dismiss.on_click(lambda _: self._dismiss(run, row))
+        return row
+
+    def _dismiss(self, run: SavedRun, row: Any) -> None:
+        _DISMISSED.add(run.path)
+        self.runs.children = tuple(child for child in self.runs.children if child is not row)
+        fields.close_all(row)
 
     def show_problems(self, problems: dict[str, str]) -> None:
         """Show what is wrong with the ledger, the reason or a run to resume."""

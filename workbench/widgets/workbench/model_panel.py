@@ -141,6 +141,11 @@ class ModelPanel:
             problems[error.argument] = error.expectation
         return problems
 
+    def insist(self) -> None:
+        """Say with alarm what is still missing, because somebody wants to fit."""
+        for field in self.fields.values():
+            field.insist()
+
     def show(self, problems: Mapping[str, str]) -> None:
         """Show each problem beside its field, or beside the menu of models if it has none."""
         for option in self._declared:

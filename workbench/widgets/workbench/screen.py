@@ -391,6 +391,7 @@ class Workbench(RunScreen):
         """Start a fit with the settings in the controls, as the Fit button does; return at once."""
         problems = self.problems()
         if problems:
+            self.model.insist()
             self._show_problems(problems)
             return
         settings = self.settings()
