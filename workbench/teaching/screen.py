@@ -18,6 +18,7 @@ from workbench.widgets.kit.latest import Latest
 
 __all__ = ["TeachingScreen", "button", "slider"]
 
+_BLANK = b"<svg xmlns='http://www.w3.org/2000/svg'/>"
 _STYLE = {"description_width": "150px"}
 _REST_SECONDS = (
     1.0  # before computing ahead, which would delay a picture that the user is waiting for
@@ -194,6 +195,7 @@ def _parts(cut: float) -> list[Any]:
     """
     made = [
         widgets.Image(
+            value=_BLANK,  # no bytes would show as a broken image
             format="svg+xml",
             layout=widgets.Layout(
                 width=f"{100 * fraction:g}%", max_width=f"{100 * fraction / cut:.4g}%"
