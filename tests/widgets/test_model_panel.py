@@ -381,3 +381,46 @@ def test_closing_ends_the_drawing_of_the_gallery(monkeypatch):
     panel._gallery_thread.join(60)
     assert len(drawn) <= 1
     assert gallery_threads() == []
+
+
+NOTEBOOK = """
+import numpy as np
+import numpyro
+import numpyro.distributions as dist
+from numpyro import sample
+
+scales = np.ones(3)
+
+def tumours(x, y=None, num_records=None):
+    w = numpyro.sample("w", dist.Normal(0, scales).to_event(1))
+    with numpyro.plate("records", num_records, subsample_size=len(x)):
+        numpyro.sample("y", dist.Bernoulli(logits=x @ w), obs=y)
+
+def by_name(x, y=None):
+    sample("w", dist.Normal(0, 2))
+
+def guide(x, y=None):
+    numpyro.sample("w", dist.Normal(numpyro.param("w_loc", 0.0), 2))
+
+def bootstrap(frame, size):
+    return frame.sample(size)
+
+def logistic(x, y=None):
+    numpyro.sample("w", dist.Normal(0, 2))
+"""
+
+
+def test_models_that_a_notebook_defines_are_offered_without_registration():
+    variables = {"__name__": "__main__"}
+    exec(NOTEBOOK, variables)
+    panel = ModelPanel("logistic", {}, lambda: None, namespace=lambda: variables)
+    entries = dict(panel.model.control.options)
+    assert entries["tumours (this notebook)"] == "tumours"
+    assert "by_name (this notebook)" in entries
+    assert not {"guide", "bootstrap"}.intersection(entries.values())
+    assert list(entries.values()).count("logistic") == 1
+    exec(NOTEBOOK.replace("tumours", "nodes"), variables)
+    panel.refresh()
+    assert "nodes" in dict(panel.model.control.options).values()
+    assert panel.name == "logistic"
+    panel.close()

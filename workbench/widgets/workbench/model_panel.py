@@ -4,8 +4,12 @@ gallery.
 
 from __future__ import annotations
 
+import contextlib
+import dis
 import functools
+import sys
 import threading
+import types
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -48,6 +52,7 @@ class ModelPanel:
     :param options: its options that differ from their defaults.
     :param on_change: called without arguments after every change of the model or an option.
     :param formulas: whether to offer regressions from formulas too.
+    :param namespace: returns the notebook's variables by name, whose NumPyro functions are offered.
     :raises ArgumentError: for an unknown model, or an option that the model does not have.
     """
 
@@ -58,7 +63,10 @@ class ModelPanel:
         on_change: Callable[[], None],
         *,
         formulas: bool = False,
+        namespace: Callable[[], Mapping[str, Any]] = dict,
     ) -> None:
+        self._namespace = namespace
+        _register_functions(namespace())
         if formulas and start == FORMULA:
             formula_menu.check(options)
         else:
@@ -165,6 +173,7 @@ class ModelPanel:
         """Update the menu of models and the options of the chosen one; the choice and the settings
         stay.
         """
+        _register_functions(self._namespace())
         before, options, entries = self.name, self.options(), self._entries()
         if list(self.model.control.options) != entries:
             self._close_gallery()
@@ -340,3 +349,27 @@ def _read(option: Option, field: Field) -> Any:
         if option.kind == "text" and isinstance(option.default, str) and not option.choices
         else fields.number_in(text)
     )
+
+
+def _register_functions(namespace: Mapping[str, Any]) -> None:
+    """Make models of this session of the NumPyro functions that a notebook defines."""
+    for value in list(namespace.values()):
+        if isinstance(value, types.FunctionType) and _is_model(value):
+            with contextlib.suppress(ArgumentError):  # of another kind, or of a built-in's name
+                registry.offer(value)
+
+
+def _is_model(function: types.FunctionType) -> bool:
+    """Whether a function of the notebook reads NumPyro and samples, and has no parameters, which
+    are a guide's.
+    """
+    names, numpyro = function.__code__.co_names, sys.modules.get("numpyro")
+    if function.__module__ != "__main__" or numpyro is None or "param" in names:
+        return False
+    read = [
+        function.__globals__.get(instruction.argval)
+        for instruction in dis.get_instructions(function)
+        if instruction.opname == "LOAD_GLOBAL"
+    ]
+    is_read = [any(value is wanted for value in read) for wanted in (numpyro, numpyro.sample)]
+    return is_read[1] or (is_read[0] and "sample" in names)

@@ -79,7 +79,11 @@ class RunScreen(Screen):
         self._lock = threading.Lock()
         self._loader, self._output = Loader(), NotebookOutput()
         self.model = ModelPanel(
-            model, options, self._controls_changed, formulas=self.offers_formulas
+            model,
+            options,
+            self._controls_changed,
+            formulas=self.offers_formulas,
+            namespace=namespace,
         )
         learning = Learning(self._learns, self._has_formula, self._choose_formula)
         self.data = DataPanel(
