@@ -226,6 +226,21 @@ def test_values_of_a_list_may_stand_between_commas_or_spaces(screens):
         assert screen.settings().ranges["epsilons"] == (0.5, 1, 2)
 
 
+def test_a_sweep_takes_several_models_and_opens_the_fit_of_any(screens):
+    screen = screens(epsilons=(1, 2), seeds=1, iterations=(20,))
+    models = screen.ranges.fields["models"]
+    models.value = "neural_network"
+    assert "did you mean 'neural_classifier'?" in html.unescape(models.error)
+    models.value = "neural_classifier"
+    settle(screen)
+    assert "models=['neural_classifier']" in html.unescape(screen.outcome.code.value)
+    run(screen)
+    assert list(screen.result.table["model"]) == ["logistic"] * 2 + ["neural_classifier"] * 2
+    screen.outcome.fit.value = max(dict(screen.outcome.fit.control.options).values())
+    opened = open_chosen(screen)
+    assert (opened.result.model, opened.model.name) == ("neural_classifier",) * 2
+
+
 @pytest.mark.parametrize(
     ("argument", "value"),
     [

@@ -40,7 +40,8 @@ def planned(prepared: PreparedSweep | None) -> str:
     for run in () if prepared is None else prepared.runs:
         cell = prepared.cells[run.key]  # type: ignore[union-attr]
         if cell.method == DP and run.plan is not None:
-            row = {**cell.settings, "epsilon": cell.epsilon}
+            model = prepared.grid.models[cell.model].name  # type: ignore[union-attr]
+            row = {**cell.settings, "epsilon": cell.epsilon, "model": model}
             lines.setdefault(series_name(row, by), {})[row[x]] = run.plan.mechanism.noise_multiplier
     levels = sorted({level for points in lines.values() for level in points})
     panel = _panel(

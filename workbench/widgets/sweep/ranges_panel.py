@@ -12,7 +12,7 @@ import ipywidgets as widgets
 from workbench.privacy.steps import LAWS
 from workbench.sweeps.request import BASELINES
 from workbench.widgets.kit import fields, markup
-from workbench.widgets.sweep.settings import LISTS, numbers_in, problems_of_ranges
+from workbench.widgets.sweep.settings import LISTS, numbers_in, problems_of_ranges, words_in
 
 __all__ = ["MAIN", "RangesPanel"]
 
@@ -65,6 +65,13 @@ class RangesPanel:
                 placeholder="all",
                 help="Numbers of public records to use.",
             ),
+            "models": fields.text(
+                "models",
+                "further models",
+                placeholder="none",
+                help="Names from the menu of models, separated by commas. Each is fitted with the "
+                "same lists, its own settings at their defaults.",
+            ),
             "delta": fields.text("delta", "delta (probability)", placeholder=_AUTOMATIC),
             "clips": fields.text("clips", "clipping norms C", placeholder=_AUTOMATIC),
             "learning_rates": fields.text(
@@ -116,6 +123,7 @@ class RangesPanel:
             **lists,
             "seeds": fields.number_in(self.fields["seeds"].value),
             "delta": fields.number_in(self.fields["delta"].value),
+            "models": words_in(self.fields["models"].value),
             "samplers": tuple(name for name, field in self.samplers.items() if field.value),
             "baselines": tuple(name for name, field in self.baselines.items() if field.value),
         }

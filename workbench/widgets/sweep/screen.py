@@ -350,9 +350,10 @@ class Sweep(RunScreen):
         if size != dataset.num_train:
             dataset = dataset.subset(size)
         is_whole_named = dataset is last.dataset and settings.data.code == repr(settings.data.name)
+        is_first = fit.model == settings.model
         screen = Workbench(
-            model=settings.model,
-            options=settings.options,
+            model=fit.model,
+            options=settings.options if is_first else {},
             data=settings.data.name if is_whole_named else dataset,
             iterations=None,
         )

@@ -37,7 +37,12 @@ def numbers_in(text: str) -> tuple[Any, ...]:
     """The values in a list, separated by commas or spaces, each as ``fields.number_in``
     reads it.
     """
-    return tuple(fields.number_in(item) for item in re.split(r"[,;\s]+", text) if item)
+    return tuple(map(fields.number_in, words_in(text)))
+
+
+def words_in(text: str) -> tuple[str, ...]:
+    """The items of a list, separated by commas or spaces."""
+    return tuple(item for item in re.split(r"[,;\s]+", text) if item)
 
 
 def problems_of_ranges(values: Mapping[str, Any]) -> dict[str, str]:
@@ -57,6 +62,11 @@ def problems_of_ranges(values: Mapping[str, Any]) -> dict[str, str]:
         "seeds", values.get("seeds"), at_least=1, at_most=_MOST_REPETITIONS
     ):
         problems["seeds"] = problem
+    for name in values.get("models") or ():
+        try:
+            models.get(name)
+        except _validate.ArgumentError as error:
+            problems["models"] = f"“{name}”: {error.expectation}"
     if problem := _problem_of_one("delta", values.get("delta")):
         problems["delta"] = problem
     return problems
@@ -90,8 +100,8 @@ class SweepSettings:
 
     :param model: name in the gallery.
     :param data: the source of the records.
-    :param ranges: ``LISTS``, "samplers" and "baselines" as tuples; "seeds", the number of
-        repetitions; and "delta".
+    :param ranges: ``LISTS``, "models" beside the first, "samplers" and "baselines" as tuples;
+        "seeds", the number of repetitions; and "delta".
     :param options: options of the model that differ from their defaults.
     :param store: name of a file for finished fits, or "".
     :param device: as in ``workbench.fit``.
@@ -146,6 +156,8 @@ class SweepSettings:
         """
         ranges = self.ranges
         arguments: dict[str, Any] = {name: list(ranges[name]) for name in LISTS if ranges.get(name)}
+        if ranges.get("models"):
+            arguments["models"] = list(ranges["models"])
         arguments["seeds"] = range(ranges["seeds"]) if is_public else ranges["seeds"]
         if tuple(ranges["samplers"]) != ("poisson",):
             arguments["samplers"] = list(ranges["samplers"])
