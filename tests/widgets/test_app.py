@@ -777,6 +777,48 @@ def settled_on(screen, words):
     return True
 
 
+def test_a_fit_that_is_stopped_too_early_replaces_none_and_leaves_what_was_shown(
+    screens, private_data, monkeypatch
+):
+    screen = settle(screens(data=private_data, iterations=20))
+    screen.fit()
+    assert screen.wait(PATIENCE)
+    first, before = screen.result, shown_of_a_fit(screen)
+    may_end, compile_all = threading.Event(), prepared.PreparedFit.compile
+
+    def compile_late(fit):
+        assert may_end.wait(PATIENCE)
+        compile_all(fit)
+
+    screen.privacy.epsilon.value = "2"
+    settle(screen)
+    monkeypatch.setattr(prepared.PreparedFit, "compile", compile_late)
+    screen.fit()
+    assert settled_on(screen, "Compiling")
+    screen.run.stop.click()
+    assert screen.wait(5)
+    assert shown_of_a_fit(screen) == before
+    assert "Stopped." in screen.live.status.value
+    may_end.set()
+    screen.run.resume.click()
+    assert screen.wait(PATIENCE)
+    assert screen.results == [first, screen.result]
+    assert shown_of_a_fit(screen) != before
+
+
+def test_a_fit_is_old_while_other_records_are_still_unknown(screens, private_data):
+    screen = settle(screens(data=private_data, iterations=20))
+    screen.fit()
+    assert screen.wait(PATIENCE)
+    screen.data.named.value = screen.data.named.control.options[-1][1]
+    assert screen.data.is_incomplete
+    parts = screen.subject.view, screen.live.score, screen.outcome.image
+    assert all("dpvi-old" in part._dom_classes for part in parts)
+    screen.fit()
+    assert "Not ready yet.</b> Complete Data." in screen.live.status.value
+    assert screen.tabs.open == "Data"
+
+
 @pytest.mark.thorough
 def test_two_screens_do_not_disturb_each_other(screens, private_data):
     pair = [

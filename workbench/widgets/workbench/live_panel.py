@@ -71,14 +71,16 @@ class LivePanel:
         """Show that a fit can begin. :param missing: what must be done before, a sentence; "" for
         nothing.
         """
-        self._say(
-            markup.note("Not ready yet.", missing)
-            if missing
-            else markup.note("Ready.", "Press Fit."),
-            0.0,
-        )
+        if missing:
+            self.refuse(missing)
+        else:
+            self._say(markup.note("Ready.", "Press Fit."), 0.0)
         if missing and self._is_planned:
             self._clear()
+
+    def refuse(self, missing: str) -> None:
+        """Say that no fit can begin. :param missing: what must be done before, a sentence."""
+        self._say(markup.note("Not ready yet.", missing), 0.0)
 
     def begin(self, resumed: bool) -> None:
         """Show that a fit begins. A resumed fit keeps its curves; those of another one fade until
@@ -258,12 +260,16 @@ class LivePanel:
         """What ``show_result`` takes to show the last fit again."""
         return str(self.score.value), str(self.curves.value)
 
-    def show_result(self, result: FitResult, drawn: tuple[str, str] | None = None) -> None:
-        """Show a fit that ran before or elsewhere. :param drawn: its curves, if they were kept."""
-        self.begin(resumed=False)
+    def draw_again(self, drawn: tuple[str, str] | None) -> None:
+        """Show the curves of an earlier fit. :param drawn: None where they were not kept."""
         self._is_planned = False
         self.mark(is_old=False)
         self.score.value, self.curves.value = drawn or (markup.quiet(_NOT_KEPT),) * 2
+
+    def show_result(self, result: FitResult, drawn: tuple[str, str] | None = None) -> None:
+        """Show a fit that ran before or elsewhere. :param drawn: its curves, if they were kept."""
+        self.begin(resumed=False)
+        self.draw_again(drawn)
         self._show_end(result, "", "")
 
     def _show_end(self, result: FitResult, problem: str, folded: str) -> None:

@@ -146,6 +146,10 @@ class ResultPanel:
         self.learnt.value = markup.fact("Learnt", score, "The posterior is being drawn.")
         self._promise(prepared.guarantee(steps))
 
+    def mark(self, *, is_old: bool) -> None:
+        """Fade pictures that are of another model or of other records than are chosen."""
+        fields.set_style(self.image, "dpvi-old", is_old)
+
     def _promise(self, guarantee: Guarantee) -> None:
         fields.say(self.promised, promise_card("Promised", guarantee))
 

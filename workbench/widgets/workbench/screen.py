@@ -104,8 +104,10 @@ class Workbench(RunScreen):
             self._prices,
         )
         self._book = ledger_in_code(ledger)
-        self._fitted: Any = None  # key of the settings of the last fit
+        self._begun: Any = None  # key of the settings of the fit that began last
+        self._fitted: Any = None  # and of the fit that is shown
         self._fitted_model: Any = None  # key of its model and records
+        self._to_do = ""  # before a fit can begin
         self._last_ready: Ready | None = None  # of the last fit, for another run of the same plan
         self.privacy = PrivacyPanel(
             epsilon=epsilon,
@@ -119,6 +121,7 @@ class Workbench(RunScreen):
         self.live, self.outcome = LivePanel(), ResultPanel()
         self.history = HistoryPanel(self.show_again)
         self._ends: dict[int, End] = {}  # by the identity of results in the history
+        self._kept: Any = None  # the session of the last result
         self.subject = SubjectPanel()
         self.run.fit.on_click(lambda _: self.fit())
         self.model.model.on_change(self._open_formula)
@@ -205,19 +208,20 @@ class Workbench(RunScreen):
         to_do = (
             f"Complete Data{suffix}" if self.data.is_incomplete else "Fix the highlighted fields"
         )
+        self._to_do = f"{to_do.rstrip(',')}."
         if self._has_shown_nothing:
-            self.live.ready(f"{to_do.rstrip(',')}.")
+            self.live.ready(self._to_do)
+        if self.data.is_incomplete:
+            self._mark_old()
         self.privacy.show_unknown(f"{to_do} to see what this plan implies.")
         self.ledger.show_unknown()
 
     def _follow(self, settings: Settings) -> None:
         self.outcome.show_code(settings.as_code(), settings.as_cells())
-        if self.outcome.says_what_ended:
-            for panel in (self.subject, self.live):
-                panel.mark(is_old=self._fitted_model != settings.model_key)
+        self._mark_old(settings)
         session = self._session
         failed = session is not None and session.ended and session.result is None
-        if self._has_shown_nothing or (failed and settings.key != self._fitted):
+        if self._has_shown_nothing or (failed and settings.key != self._begun):
             self.live.ready()  # an error does not outlive its cause
         self.ledger.computing(settings.data.key)
         if self._ready is not None and self._ready.fits(settings):
@@ -229,6 +233,16 @@ class Workbench(RunScreen):
         self._outlooks.ask(
             lambda: self._look_ahead(settings), lambda ready: self._show_outlook(settings, ready)
         )
+
+    def _mark_old(self, settings: Settings | None = None) -> None:
+        """Fade a fit that is shown where the controls have another model or other records.
+
+        :param settings: of the controls; None where the records are not known yet.
+        """
+        if self.outcome.says_what_ended:
+            is_old = settings is None or self._fitted_model != settings.model_key
+            for panel in (self.subject, self.live, self.outcome):
+                panel.mark(is_old=is_old)
 
     @property
     def _has_shown_nothing(self) -> bool:
@@ -343,7 +357,7 @@ class Workbench(RunScreen):
             if self.live.show_plan(prepared):
                 self._prices.ask(lambda: ready.outlook.noise_near, self._show_price(ready))
             self.outcome.show_ahead(ready.outlook.verdict)
-            if self._has_shown_nothing:
+            if not self.outcome.says_what_ended:
                 self.subject.show_plan(prepared, ready.diagram)
         if not self._is_running:  # a running fit needs the processor more
             self._compilations.ask(lambda: be_ready(prepared), lambda _: None)
@@ -393,11 +407,15 @@ class Workbench(RunScreen):
         if problems:
             self.model.insist()
             self._show_problems(problems)
+            self.live.refuse(self._to_do)
+            if self.data.is_incomplete:
+                self._open_part("Data")
             return
         settings = self.settings()
         if not self._takes_over():
             return
-        self._fitted, self._fitted_model = settings.key, settings.model_key
+        self._begun = self._fitted = settings.key
+        self._fitted_model = settings.model_key
         ready, self._ready = self._ready, None
         if ready is not None and ready.fits(settings):
             self._last_ready = ready
@@ -423,7 +441,8 @@ class Workbench(RunScreen):
             return
         settings = self.settings()
         if self._takes_over():
-            self._fitted, self._fitted_model = settings.key, settings.model_key
+            self._begun = self._fitted = settings.key
+            self._fitted_model = settings.model_key
 
             def prepare() -> Any:
                 return prepare_saved(run, self._loader.load(settings.data), settings.over_cap)
@@ -490,6 +509,15 @@ class Workbench(RunScreen):
         with self._lock:
             self._is_running = False
         self._controls_changed()  # which fades it where other settings are chosen
+
+    def _show_before(self) -> None:
+        """After a fit that has no result, show again what was shown before it."""
+        self.outcome.clear()
+        self.subject.clear()
+        end = self._ends.get(id(self.history.shown))
+        if end is not None and not self._closed:
+            self._show_end(end)
+            self.live.draw_again(end.drawn)
 
     def _show_end(self, end: End) -> None:
         """Show what a fit has learnt and promised; its curves are there or follow."""
@@ -574,13 +602,14 @@ class Workbench(RunScreen):
         self.live.draw_end(session)
         result = session.result
         if result is None:
-            self.outcome.clear()  # of what was said of the last step
+            self._show_before()
             return
         self.result = result
         if self._closed:
             return
         spent = result_words(result)
-        self.history.keep(result, continues=resumed)
+        self.history.keep(result, continues=resumed and session is self._kept)
+        self._kept = session
         end = End(
             result,
             session.prepared.data if session.prepared.shows_metrics else None,

@@ -58,9 +58,16 @@ class SubjectPanel:
 
     def begin(self) -> None:
         """Fade the fit before until there is something to show of the one that begins."""
-        self.mark(is_old=self._result is not None)
+        if self._result is not None:
+            self.mark(is_old=True)
         self._result = self._drawn = None
         self._extent = 0.0
+
+    def clear(self) -> None:
+        """Show nothing."""
+        self.begin()
+        self.view.value = _framed("", "", "")
+        self.mark(is_old=False)
 
     def show(self, session: Session, now: Progress) -> None:
         """Show how far a running fit has come, if there is something new."""
