@@ -194,6 +194,10 @@ def test_all_that_matters_is_in_one_view(notebook, page, screenshots, tmp_path):
     first = rows.first.inner_text()
     screen.root.get_by_label("scaled").check()
     assert rows.first.inner_text() != first  # the same coefficient in the other unit
+    # a mark and its value on the axis: at the middle of the bars, and at one of its ticks
+    bar = screen.root.locator(".dpvi-forest td.bar").first.bounding_box()
+    axis = screen.root.locator(".dpvi-forest .x > div").bounding_box()
+    assert (bar["x"], bar["width"]) == pytest.approx((axis["x"], axis["width"]), abs=1)
     chart = screen.root.locator(".dpvi-chart:visible").bounding_box()
     page.mouse.move(chart["x"] + 0.6 * chart["width"], chart["y"] + 60)
     assert re.search(

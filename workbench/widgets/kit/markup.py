@@ -33,6 +33,7 @@ __all__ = [
     "paragraphs",
     "problem",
     "quiet",
+    "scrolls",
     "sentence",
     "status",
     "table",
@@ -169,7 +170,18 @@ def cards(columns: Sequence[str], rows: Iterable[Sequence[str]], *, numbers: boo
     """
     inner = table(columns, rows, numbers=numbers, named=True)
     style = "overflow:auto;max-height:360px;width:fit-content;max-width:100%"
-    return f"<div class='dpvi-scrolls dpvi-cards' style='{style}'>{inner}</div>"
+    return scrolls(inner, "table", style, "dpvi-cards")
+
+
+def scrolls(inner: str, label: str, style: str = "", kind: str = "") -> str:
+    """``inner`` (HTML) with scrollbars of its own, which keyboards reach.
+
+    :param label: what it is, for screen readers. :param kind: a further class.
+    """
+    return (
+        f'<div class="dpvi-scrolls {kind}" tabindex="0" role="region" aria-label="{escape(label)}" '
+        f'style="{style}">{inner}</div>'
+    )
 
 
 def code_box(text: str) -> str:

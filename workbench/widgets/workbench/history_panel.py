@@ -165,7 +165,7 @@ class HistoryPanel:
             return
         rows = _differences(chosen)
         same = markup.quiet("Settings and metrics are the same.")
-        inner = markup.table(["", *chosen], rows, numbers=False) if rows else same
+        inner = markup.table(["setting", *chosen], rows, numbers=False) if rows else same
         if len({result.data["name"] for result in chosen.values()}) > 1:
             inner += markup.quiet(
                 "The fits are of different data, so their scores and curves do not measure the "

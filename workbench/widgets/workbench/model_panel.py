@@ -27,7 +27,7 @@ from workbench.widgets.workbench.settings import FORMULA
 
 __all__ = ["ModelPanel"]
 
-_PICTURE_WIDTH = "420px"
+_PICTURE_WIDTH = 420
 # data sets for the gallery's diagrams, in this order
 _TRIED = ("breast_cancer", "hierarchical", "mixture", "digits")
 _ABOUT_FORMULA = (
@@ -79,10 +79,7 @@ class ModelPanel:
         self.fields: dict[str, Field] = {}
         self.model = fields.choice("model", "model", self._entries(), start)
         self._about = widgets.HTML()
-        self._picture = widgets.Image(
-            format="svg+xml", layout=widgets.Layout(width=_PICTURE_WIDTH, max_width="100%")
-        )
-        self._picture.add_class("dpvi-figure")
+        self._picture = widgets.HTML()
         self._caption = widgets.HTML()
         self._settings = fields.Fold("settings of this model")
         self._gallery = fields.Fold("gallery", on_open=self._open_gallery)
@@ -189,7 +186,7 @@ class ModelPanel:
         """Show the plate diagram of the chosen model, with ``words`` that describe it; b"" hides
         the diagram.
         """
-        self._picture.value = svg
+        self._picture.value = markup.image(svg, words or _CAPTION, _PICTURE_WIDTH) if svg else ""
         self._picture.layout.display = None if svg else "none"
         self._caption.value = (
             markup.fold("the diagram in words", markup.quiet(words or _CAPTION)) if svg else ""

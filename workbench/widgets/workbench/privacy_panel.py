@@ -22,7 +22,7 @@ from workbench.widgets.workbench.settings import problems_of
 
 __all__ = ["PrivacyPanel"]
 
-_PICTURE = {"width": "420px", "max_width": "100%", "height": "auto"}
+_PICTURE_WIDTH = 420
 _AUTOMATIC, _SHORT = "automatic", "auto"
 _RELATION_HELP = {
     "add_or_remove_one": "Hides whether a record was in the data.",
@@ -178,10 +178,7 @@ class PrivacyPanel:
         self.promise = fields.line()
         self._promised: Guarantee | None = None
         self._headline, self._words = widgets.HTML(), widgets.HTML()
-        self._picture = widgets.Image(
-            format="svg+xml", layout=widgets.Layout(**_PICTURE, visibility="hidden")
-        )
-        self._picture.add_class("dpvi-figure")
+        self._picture = widgets.HTML(layout=widgets.Layout(visibility="hidden"))
 
     def _connect(self) -> None:
         self.sampler.on_change(self._follow_sampler)
@@ -313,7 +310,8 @@ class PrivacyPanel:
             f"{count(plan.iterations)} steps."
         )
         self.show_words(outlook, promise, another=another)
-        self._picture.value = plots.svg(outlook_figure(outlook))
+        drawn = plots.svg(outlook_figure(outlook))
+        self._picture.value = markup.image(drawn, "the plan's noise and promise", _PICTURE_WIDTH)
         self._picture.layout.visibility = None
         self._headline.value = markup.note("What this plan means:", facts)
 

@@ -204,9 +204,7 @@ class ResultPanel:
                     "",
                 )
             else:
-                self.image.value = (
-                    f"<div class='dpvi-scrolls' style='overflow-x:auto'>{picture}</div>"
-                )
+                self.image.value = markup.scrolls(picture, name, "overflow-x:auto")
                 self.drawing.value = ""
 
         self._latest.ask(draw, done)
@@ -409,10 +407,7 @@ def posterior_table(result: FitResult) -> str:
 
 
 def _scrolling(table: str) -> str:
-    return (
-        "<div class='dpvi-scrolls' "
-        f"style='max-height:360px;overflow:auto;max-width:46em'>{table}</div>"
-    )
+    return markup.scrolls(table, "posterior", "max-height:360px;overflow:auto;max-width:46em")
 
 
 def _in_own_units(result: FitResult) -> str:

@@ -195,8 +195,8 @@ def _coefficient_names(model: Model, dataset: Dataset) -> list[str]:
 def _framed(title: str, note: str, inner: str) -> str:
     return (
         f'<div class="dpvi-forest"><div class="title"><b>{markup.escape(title)}</b>'
-        f'<span>{markup.escape(note)}</span></div><div class="picture dpvi-scrolls" tabindex="0">'
-        f"{inner}</div></div>"
+        f"<span>{markup.escape(note)}</span></div>"
+        f"{markup.scrolls(inner, title or 'model', kind='picture')}</div>"
     )
 
 
