@@ -476,7 +476,15 @@ def test_a_file_of_which_nothing_is_declared_becomes_a_posterior(
     pd.DataFrame({"age": age, "stay": stay, "ward": ward, "ill": ill}).to_csv(file, index=False)
     notebook(SHOW.format(200), name="undeclared").run(0)
     screen = Screen(page).is_ready()
-    upload(page, screen, file)
+    screen.choose("data", "a file of your own…")
+    zone = screen.root.locator(".dpvi-drop")
+    zone.wait_for()
+    carried = page.evaluate_handle(
+        """text => { const carried = new DataTransfer();
+        carried.items.add(new File([text], 'clinic.csv', {type: 'text/csv'})); return carried; }""",
+        file.read_text(),
+    )
+    zone.dispatch_event("drop", {"dataTransfer": carried})
     screen.choose("What do you want to predict?", "ill")
     full_page(page, screenshots / "undeclared-file.png", 1280, 1400)
     screen.button("Learn them in the fit").click()

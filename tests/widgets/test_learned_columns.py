@@ -121,6 +121,26 @@ def test_a_csv_is_fitted_with_nothing_declared(screen, content, book, tmp_path, 
     assert len(book.spends()) == 2
 
 
+def test_a_formula_that_was_offered_follows_columns_files_and_targets(screen, content):
+    editor = drop(screen, content)
+    predict(screen, "ill")
+
+    def formula():
+        return screen.model.options()["formula"], screen.problems()
+
+    assert formula() == ("ill ~ age + stay + ward", {})
+    editor._rows["ward"]._role.value = "leave out"
+    assert formula() == ("ill ~ age + stay", {})
+    other = pd.DataFrame({"dose": [1.0, 2.0, 3.0], "cured": ["yes", "no", "yes"]})
+    drop(screen, other.to_csv(index=False).encode(), "other.csv")
+    screen.data._editor._pickers["target"].value = "cured"
+    assert formula() == ("cured ~ dose", {})
+    assert screen.data._editor.learn.layout.display == "none"
+    screen.model.fields["formula"].value = "cured ~ 1"  # somebody's own stays
+    screen.data._editor._rows["dose"]._role.value = "leave out"
+    assert formula()[0] == "cured ~ 1"
+
+
 def test_the_code_declares_what_was_typed_and_types_for_the_rest(screen, content):
     editor = drop(screen, content)
     predict(screen, "ill")

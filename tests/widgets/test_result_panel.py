@@ -211,7 +211,7 @@ def test_coefficients_that_are_clear_of_zero_are_named(secret):
     else:
         assert "None is jointly clear of zero" in said
     assert result.interval_warning or "covered)" in said
-    assert "No score: the evaluation records are private" in said
+    assert "No score: no public evaluation records" in said
     scaled = dataclasses.replace(result, release_label="outside the guarantee")
     assert "covered" not in told(scaled)
     assert result.interval_warning or "outside the guarantee)" in told(scaled)

@@ -600,7 +600,7 @@ def test_every_control_has_a_description(make):
 @pytest.fixture
 def chosen():
     """What a screen says about its model, and the regressions that were chosen."""
-    state = {"learns": False, "formula": False, "chosen": []}
+    state = {"learns": False, "formula": "", "chosen": []}
     choose = lambda *regression: state["chosen"].append(regression)  # noqa: E731
     learning = Learning(lambda: state["learns"], lambda: state["formula"], choose)
     return state, learning
@@ -617,7 +617,7 @@ def test_a_regression_is_offered_that_learns_what_is_needed(make, chosen):
     formula = "ill ~ `age now` + sex + smoker + (1 | school)"
     assert state["chosen"] == [(formula, "bernoulli")]
     assert formula in editor.learn.tooltip
-    state |= {"learns": True, "formula": True}
+    state |= {"learns": True, "formula": formula}
     assert editor.show(editor.declaration().problems()) == {}
     assert editor.learn.layout.display == "none"
     assert editor._needed.value == errors(editor.view) == ""

@@ -125,7 +125,7 @@ def declared_column(parsed: Parsed, columns: Mapping[str, Column], name: str) ->
     )
     raise refused(
         parsed.text,
-        f"uses {name!r}, which schema= does not declare; it has {listed(columns)}.{hint}",
+        f"uses {name!r}, which is not declared; declared are {listed(columns)}.{hint}",
     )
 
 

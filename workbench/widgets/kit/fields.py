@@ -18,6 +18,7 @@ __all__ = [
     "Field",
     "Fold",
     "abreast",
+    "argument_words",
     "beside",
     "check",
     "choice",
@@ -35,6 +36,7 @@ __all__ = [
 
 _STYLE = {"description_width": "128px"}
 _GROUPED = re.compile(r"\d{1,3}(?:[_'\s]\d{3})+")  # digits in groups of three
+_OF_COLUMN = re.compile(r"\w+\['(.*)'\]")
 _BY_COMMAS = re.compile(r"\d{1,3}(?:,\d{3})+")
 
 
@@ -54,12 +56,18 @@ def set_style(widget: widgets.DOMWidget, style: str, is_on: bool) -> None:
     (widget.add_class if is_on else widget.remove_class)(style)
 
 
+def argument_words(argument: str) -> str:
+    """An argument as the screen names it: a column by its name alone."""
+    named = _OF_COLUMN.fullmatch(argument)
+    return named[1] if named else argument.replace("_", " ")
+
+
 def in_words(error: Exception) -> str:
     """The message of an error, with the name of its class unless it is a ValueError: those are
     written for users. What to do in Python is left out.
     """
     if type(error) is ArgumentError:
-        return f"{error.argument.replace('_', ' ')}: {error.expectation}"
+        return f"{argument_words(error.argument)}: {error.expectation}"
     return str(error) if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"
 
 

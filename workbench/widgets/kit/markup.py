@@ -23,6 +23,7 @@ __all__ = [
     "cards",
     "code_box",
     "download",
+    "drop_zone",
     "escape",
     "fact",
     "fold",
@@ -60,6 +61,20 @@ _COPY = (
     "navigator.clipboard.writeText(this.parentNode.querySelector('pre').textContent);"
     "this.textContent='Copied';setTimeout(()=>this.textContent='Copy',1500)"
 )
+# ipywidgets opens the dialog of an input that is on no page: the dropped file takes its place
+_DROP = (
+    "event.preventDefault();const files=event.dataTransfer.files,of=HTMLInputElement.prototype,"
+    "open=of.click;of.click=function(){this.files=files;this.dispatchEvent(new Event('change'))};"
+    "try{this.closest('.dpvi-upload').querySelector('button').click()}finally{of.click=open}"
+)
+
+
+def drop_zone(text: str) -> str:
+    """A place for a file that is dropped, beside the button that uploads one."""
+    return (
+        f'<div class="dpvi-drop" ondragover="event.preventDefault()" ondrop="{_DROP}">'
+        f"{escape(text)}</div>"
+    )
 
 
 def problem(text: str) -> str:

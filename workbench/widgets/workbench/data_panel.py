@@ -180,7 +180,7 @@ class DataPanel:
         fields.say(
             self._problem,
             "".join(
-                markup.problem(f"{argument.replace('_', ' ')}: {expectation}")
+                markup.problem(f"{fields.argument_words(argument)}: {expectation}")
                 for argument, expectation in remaining.items()
             ),
         )
@@ -275,7 +275,7 @@ class DataPanel:
             tooltip="Upload a CSV file of your own machine",
         )
         # the style sheet leaves out the number of files that the widget adds
-        upload = widgets.HBox([self.upload])
+        upload = widgets.HBox([self.upload, widgets.HTML(markup.drop_zone("or drop it here"))])
         upload.add_class("dpvi-upload")
         self._upload_note = widgets.HTML()
         self.separator = fields.choice(
@@ -389,6 +389,11 @@ class DataPanel:
         self._editor_box.children = [] if self._editor is None else [self._editor.view]
         if old is not None:
             old.close()
+
+    @property
+    def regression(self) -> tuple[str, str] | None:
+        """(formula, family) of the declared columns; None without a target and features."""
+        return None if self._editor is None else self._editor.regression
 
     def _changed(self) -> None:
         if self._editor is not None:

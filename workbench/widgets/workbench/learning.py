@@ -35,13 +35,13 @@ class Learning:
     """What a screen knows about models that learn the columns.
 
     :param is_chosen: whether such a model is chosen.
-    :param has_formula: whether a formula is chosen and written.
+    :param formula: the formula that is written; "" for none.
     :param choose: chooses the regression of a formula and a family; "" for the family that follows
         from the chosen model.
     """
 
     is_chosen: Callable[[], bool]
-    has_formula: Callable[[], bool]
+    formula: Callable[[], str]
     choose: Callable[[str, str], None]
 
 

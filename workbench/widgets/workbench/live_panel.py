@@ -62,6 +62,7 @@ class LivePanel:
         self._price, self._planned = _ROOM, ""
         self._priced: Any = None  # the fit that the price is of
         self._drawn: Any = None
+        self._began = time.perf_counter()
         self.drawing_seconds = 0.0  # in the present run, for measurements
         self.frames = 0
         self._clear()
@@ -87,6 +88,7 @@ class LivePanel:
         there are new ones.
         """
         self.drawing_seconds, self.frames, self._drawn = 0.0, 0, None
+        self._began = time.perf_counter()
         if not (resumed or self._is_planned):
             self.mark(is_old=True)
 
@@ -202,7 +204,9 @@ class LivePanel:
         before = {named: _points(earlier, name) for named, earlier in self._earlier}
         values = [value for _, value in points if value == value and abs(value) < np.inf]
         level = None
-        within = limits(name, values) if values else None
+        # the ends of fits before, whose names stand there
+        ends = [points[-1][1] for points in before.values() if points]
+        within = limits(name, [*ends, *values]) if values else None
         if within is not None and baseline is not None and np.isfinite(baseline.get(name, np.nan)):
             level = baseline[name], f"without privacy {of_score(name, baseline[name])}"
             margin = 0.14 * (within[1] - within[0])
@@ -253,7 +257,8 @@ class LivePanel:
             same = sum(name.startswith(named) for name, _ in self._earlier)
             named += f" ({same + 1})" if same else ""
             self._earlier = [*self._earlier[1 - _EARLIER :], (named, history)]
-        self._show_end(result, session.problem, folded)
+        whole = time.perf_counter() - self._began
+        self._show_end(result, session.problem, folded, f", {duration(whole)} in all")
 
     @property
     def drawn(self) -> tuple[str, str]:
@@ -270,13 +275,15 @@ class LivePanel:
         """Show a fit that ran before or elsewhere. :param drawn: its curves, if they were kept."""
         self.begin(resumed=False)
         self.draw_again(drawn)
-        self._show_end(result, "", "")
+        self._show_end(result)
 
-    def _show_end(self, result: FitResult, problem: str, folded: str) -> None:
+    def _show_end(
+        self, result: FitResult, problem: str = "", folded: str = "", whole: str = ""
+    ) -> None:
         guarantee = result.guarantee
         facts = [
             f"{count(guarantee.steps_taken)} of {count(guarantee.steps)} steps in "
-            f"{duration(result.seconds)}",
+            f"{duration(result.seconds)}{whole}",
         ]
         problems = dict.fromkeys(text for text in (result.message, problem) if text)
         self._say(

@@ -279,6 +279,8 @@ class PrivacyPanel:
             else "Below are those of the plan before."
         )
         self._headline.value = markup.note("Computing what this plan means…", older)
+        if self._promised is None and self.promise.value:
+            fields.say(self.promise, markup.fact("Promised", "Not known yet", "Computing…"))
 
     def show_outlook(
         self,

@@ -345,7 +345,7 @@ def _score(metrics: Mapping[str, Any], label: str) -> str:
     score = in_words(metrics, (score_name(metrics) or "elbo",))
     if score:
         return f"{score[0]}: {label}"
-    return "No score" if label == "public data" else "No score: the evaluation records are private"
+    return "No score" if label == "public data" else "No score: no public evaluation records"
 
 
 def _clear_of_zero(result: FitResult) -> str:

@@ -85,7 +85,12 @@ class RunScreen(Screen):
             formulas=self.offers_formulas,
             namespace=namespace,
         )
-        learning = Learning(self._learns, self._has_formula, self._choose_formula)
+        self._offered = ""  # the formula of the declared columns that was chosen last
+        learning = Learning(
+            self._learns,
+            self._formula,
+            self._choose_formula,
+        )
         self.data = DataPanel(
             data, self._controls_changed, namespace, learning if self.offers_formulas else None
         )
@@ -156,8 +161,8 @@ class RunScreen(Screen):
         """Whether the chosen model learns what is not declared."""
         return self.model.name == FORMULA
 
-    def _has_formula(self) -> bool:
-        return self._learns() and bool(self.model.options().get("formula"))
+    def _formula(self) -> str:
+        return str(self.model.options().get("formula", "")) if self._learns() else ""
 
     def _choose_formula(self, formula: str, family: str) -> None:
         """Choose the regression of a formula. :param family: "" for that of the chosen model."""
@@ -165,7 +170,18 @@ class RunScreen(Screen):
         if not family and self.model.name in _CLASSIFIERS:
             family = "bernoulli"
         options = {**chosen, "formula": formula}
+        before, self._offered = self._offered, formula
+        if formula == before == self._formula():
+            return
         self.model.choose(FORMULA, options | ({"family": family} if family else {}))
+
+    def _follow_columns(self) -> None:
+        """Choose the regression of the declared columns anew where the one before was chosen and
+        nobody has changed it.
+        """
+        regression = self.data.regression
+        if self._offered and regression is not None and self._formula() == self._offered:
+            self._choose_formula(*regression)
 
     def _open_own_data(self) -> None:
         if self.data.has_own_source:
@@ -198,6 +214,7 @@ class RunScreen(Screen):
         if not self._is_complete or self._closed:
             return
         with self._showing:
+            self._follow_columns()
             problems = self.problems()
             self._show_problems(problems)
             if problems:

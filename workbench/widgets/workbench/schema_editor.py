@@ -259,12 +259,12 @@ class SchemaEditor:
         fields.say(self._learned, shown)
 
     def _offer_formula(self, declared: TableDeclaration, needed: Mapping[str, Need]) -> None:
-        """Offer the regression of the target where ranges or values are needed, or no formula is
-        written.
+        """Offer the regression of the target where ranges or values are needed, or another formula
+        is written.
         """
         learning, regression = self._learning, offered(declared)
         self.learn.layout.display = "none"
-        if learning is None or learning.has_formula() or regression is None:
+        if learning is None or regression is None or learning.formula() == regression[0]:
             return
         has_need = any(need.content in LEARNABLE for need in needed.values())
         if has_need or learning.is_chosen():
@@ -273,9 +273,14 @@ class SchemaEditor:
             self.learn.description = "Learn them in the fit" if has_need else "Use all columns"
 
     def _choose_formula(self) -> None:
-        regression = offered(self.declaration())
+        regression = self.regression
         if self._learning is not None and regression is not None:
             self._learning.choose(*regression)
+
+    @property
+    def regression(self) -> tuple[str, str] | None:
+        """See ``learning.offered``."""
+        return offered(self.declaration())
 
     def _features(self) -> list[str]:
         return [name for name, column in self._columns.items() if column.role in FEATURE_ROLES]
