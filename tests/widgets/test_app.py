@@ -972,9 +972,7 @@ def test_no_curves_of_private_records_unless_asked(ended_private):
     live = ended_private.screen.live
     for part in (live.status, live.score, live.curves, ended_private.screen.outcome.learnt):
         assert not re.search("AUC|ELBO", part.value)
-    assert "No score: no public evaluation records" in (
-        ended_private.screen.outcome.learnt.value
-    )
+    assert "No score: no public evaluation records" in (ended_private.screen.outcome.learnt.value)
 
 
 @pytest.mark.whole_fit  # what real steps leave behind

@@ -65,6 +65,13 @@ def test_types_of_columns_in_files(cells, role, separator):
     assert column.role == role
 
 
+def test_numbers_with_leading_zeros_are_codes():
+    content = b"zip,size,zero\n01069,120,0\n80331,10,0\n"
+    table = upload_table("t.csv", content)
+    assert [column.role for column in table.columns] == ["category", "number", "number"]
+    assert table.read({"zip": str})["zip"].tolist() == ["01069", "80331"]
+
+
 def test_roles_do_not_depend_on_values():
     """Tables of the same names and types, one with values that are all different, one with a single
     value.

@@ -194,16 +194,18 @@ class Outlook:
             self.attack_bounds["true_positive_rate_at_1_percent"],
             self.attack_bounds["belief_from_half"],
         )
-        steps, coordinates = count(self.settings.iterations, " "), count(self.dimension, " ")
+        steps = count(self.settings.iterations, " ")
+        # how many there are may follow from a look
+        where = "each" if self.settings.look else f"each of {count(self.dimension, ' ')}"
+        coordinate = "coordinate" if self.settings.look else "coordinates"
         verdict = (
             " Below 1, the noise is larger than any signal."
             if self.mean_signal_to_noise < 1
             else ""
         )
         return [
-            f"sigma = {sigma}: every step adds random noise to {coordinates} coordinates. In "
-            f"each of them it is {sigma} times as large as the most that one record may "
-            "contribute.",
+            f"sigma = {sigma}: every step adds random noise to {where} {coordinate}, {sigma} times "
+            "as large as the most that one record may contribute there.",
             f"An attacker who wrongly accuses 1 % of outsiders finds at most {percent(caught)} of "
             f"those who took part, and raises a suspicion of 50 % to at most {percent(belief)}.",
             "Even if all records pulled in the same direction, the signal would be at most "

@@ -30,7 +30,7 @@ from workbench.widgets.workbench.data_source import (
     upload_table,
 )
 from workbench.widgets.workbench.declarations import TableDeclaration
-from workbench.widgets.workbench.learning import Learning
+from workbench.widgets.workbench.learning import Learning, offered
 from workbench.widgets.workbench.preview import ROWS, first_records
 from workbench.widgets.workbench.schema_editor import SchemaEditor
 
@@ -393,7 +393,7 @@ class DataPanel:
     @property
     def regression(self) -> tuple[str, str] | None:
         """(formula, family) of the declared columns; None without a target and features."""
-        return None if self._editor is None else self._editor.regression
+        return None if self._editor is None else offered(self._editor.declaration())
 
     def _changed(self) -> None:
         if self._editor is not None:

@@ -472,21 +472,20 @@ def _npz_columns(path: str) -> tuple[tuple[ColumnDeclaration, ...], dict[str, tu
 
 
 def _first_rows(file: Callable[[], Any], separator: str | None) -> tuple[str, pd.DataFrame, bool]:
-    """(separator, the first rows, whether some numbers in them have decimal commas) of a
-    CSV file.
-    """
+    """(separator, first rows, whether some of their numbers have decimal commas) of a CSV file."""
+
+    def read(**how: Any) -> pd.DataFrame:
+        return csv_files.read_csv(file(), rows=_SAMPLE_ROWS, separator=delimiter, **how)
+
     try:
         delimiter = separator or csv_files.csv_separator(file())
-        rows = csv_files.read_csv(file(), rows=_SAMPLE_ROWS, separator=delimiter)
-        points = (
-            csv_files.read_csv(file(), rows=_SAMPLE_ROWS, separator=delimiter, decimal=".")
-            if delimiter == ";"
-            else rows
-        )
+        rows = read()
+        points = read(decimal=".") if delimiter == ";" else rows
+        cells = read(text=dict.fromkeys(rows.columns, ()))
     except _validate.ArgumentError as error:
         raise _public_error(error) from None
     commas = any(_is_number(rows[name]) and not _is_number(points[name]) for name in rows.columns)
-    return delimiter, rows, commas
+    return delimiter, roles.with_codes(rows, cells), commas
 
 
 def _is_number(column: pd.Series) -> bool:

@@ -11,8 +11,9 @@ if TYPE_CHECKING:
     from workbench.data import Dataset
     from workbench.fitting.prepared import PreparedFit
     from workbench.privacy.guarantee import Guarantee
+    from workbench.privacy.outlook import Outlook
 
-__all__ = ["End", "Ready", "automatic_values", "be_ready", "diagram_of"]
+__all__ = ["End", "Ready", "automatic_values", "be_ready", "planned", "ready_of"]
 
 
 class Ready(NamedTuple):
@@ -49,7 +50,7 @@ class End(NamedTuple):
     fitted_model: Any = None
 
 
-def diagram_of(prepared: PreparedFit) -> tuple[bytes, str]:
+def _diagram_of(prepared: PreparedFit) -> tuple[bytes, str]:
     """The model's diagram with its description; nothing if it cannot be drawn: the model can be
     fitted even so.
     """
@@ -58,6 +59,33 @@ def diagram_of(prepared: PreparedFit) -> tuple[bytes, str]:
         return plots.svg(figure), figure.get_label()
     except Exception:
         return b"", ""
+
+
+def ready_of(settings: Settings, prepared: PreparedFit, diagram: tuple[bytes, str] | None) -> Ready:
+    """:param diagram: the model's, if it was drawn before."""
+    from workbench.privacy.outlook import outlook
+
+    return Ready(
+        settings,
+        prepared,
+        outlook(prepared.plan, prepared.step.noise_size),
+        _diagram_of(prepared) if diagram is None else diagram,
+        prepared.guarantee(prepared.privacy.iterations),
+    )
+
+
+def planned(settings: Settings, dataset: Dataset, before: PreparedFit) -> tuple[Outlook, Guarantee]:
+    """What settings mean and promise, without reading the model.
+
+    :param before: another fit of the same model and records, which tells how many coordinates the
+        noise has.
+    """
+    from workbench.privacy.outlook import outlook
+
+    size, step = before.step.noised_coordinates, before.step
+    spec, plan = settings.planned(dataset, size)
+    promise = spec.guarantee(plan, spec.privacy.iterations, size, before.run_log.hid_reads)
+    return outlook(plan, step.noise_size), promise
 
 
 def automatic_values(prepared: PreparedFit) -> dict[str, Any]:

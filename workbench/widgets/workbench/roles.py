@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import numpy as np
     from pandas.api.extensions import ExtensionDtype
 
-__all__ = ["is_text", "of_type", "plain", "suggested", "typed"]
+__all__ = ["is_text", "of_type", "plain", "suggested", "typed", "with_codes"]
 
 _WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
 _IDS = {"id", "ids", "uuid", "guid", "identifier"}
@@ -114,3 +114,18 @@ def typed(column: pd.Series) -> Any:
     if all(isinstance(cell, str) and _DATE.fullmatch(cell) for cell in cells):
         return pd.api.types.pandas_dtype("datetime64[ns]")
     return column.dtype
+
+
+def with_codes(rows: pd.DataFrame, cells: pd.DataFrame) -> pd.DataFrame:
+    """``rows`` with text where whole numbers have leading zeros, as postal codes do.
+
+    :param cells: the same rows, all read as text.
+    """
+    return rows.assign(
+        **{
+            name: cells[name]
+            for name in rows.columns
+            if pd.api.types.is_integer_dtype(rows[name])
+            and cells[name].str.fullmatch(r"0\d+").any()
+        }
+    )

@@ -273,14 +273,9 @@ class SchemaEditor:
             self.learn.description = "Learn them in the fit" if has_need else "Use all columns"
 
     def _choose_formula(self) -> None:
-        regression = self.regression
+        regression = offered(self.declaration())
         if self._learning is not None and regression is not None:
             self._learning.choose(*regression)
-
-    @property
-    def regression(self) -> tuple[str, str] | None:
-        """See ``learning.offered``."""
-        return offered(self.declaration())
 
     def _features(self) -> list[str]:
         return [name for name, column in self._columns.items() if column.role in FEATURE_ROLES]

@@ -25,7 +25,14 @@ from workbench.widgets.kit.latest import Latest
 from workbench.widgets.kit.tabs import Tabs
 from workbench.widgets.ledger.panel import PROBLEMS, LedgerPanel, Seen, prepare_saved
 from workbench.widgets.ledger.words import result_words
-from workbench.widgets.workbench.fits import End, Ready, automatic_values, be_ready, diagram_of
+from workbench.widgets.workbench.fits import (
+    End,
+    Ready,
+    automatic_values,
+    be_ready,
+    planned,
+    ready_of,
+)
 from workbench.widgets.workbench.history_panel import HistoryPanel
 from workbench.widgets.workbench.learning import price_words
 from workbench.widgets.workbench.live_panel import LivePanel
@@ -272,8 +279,6 @@ class Workbench(RunScreen):
     # ---- before a fit ----------------------------------------------------------------------------
 
     def _look_ahead(self, settings: Settings) -> Ready:
-        from workbench.privacy.outlook import outlook
-
         self._words.wait()  # both need the same noise, which is kept
         last = self._last_ready
         if last is not None and last.settings.key == settings.key and last.prepared.has_begun:
@@ -281,11 +286,7 @@ class Workbench(RunScreen):
         dataset = self._loader.load(settings.data)
         related = self._known(settings)
         prepared = settings.prepare(dataset)
-        diagram = diagram_of(prepared) if related is None else related.diagram
-        promised = prepared.guarantee(prepared.privacy.iterations)
-        return Ready(
-            settings, prepared, outlook(prepared.plan, prepared.step.noise_size), diagram, promised
-        )
+        return ready_of(settings, prepared, None if related is None else related.diagram)
 
     def _known(self, settings: Settings) -> Ready | None:
         """What is known of another fit of the same model and records."""
@@ -302,19 +303,10 @@ class Workbench(RunScreen):
 
         Another fit of the same model and records tells how many coordinates the noise has.
         """
-        from workbench.privacy.outlook import outlook
-
         related = self._known(settings)
         if related is None:
             return
-        before = related.prepared
-        spec, plan = settings.planned(
-            self._loader.load(settings.data), before.step.noised_coordinates
-        )
-        taken = spec.guarantee(
-            plan, spec.privacy.iterations, before.step.noised_coordinates, before.run_log.hid_reads
-        )
-        preview = outlook(plan, before.step.noise_size)
+        preview, taken = planned(settings, self._loader.load(settings.data), related.prepared)
         with self._showing:
             if self._is_wanted(settings):
                 promise = None if self._shows_fit_of(settings) else taken
