@@ -36,6 +36,7 @@ __all__ = [
     "pictures_of",
     "posterior_table",
     "promise_card",
+    "written",
 ]
 
 _IN_FOLDER = {
@@ -309,6 +310,16 @@ def _file_of(result: FitResult, name: str) -> bytes:
 def ended(result: FitResult) -> str:
     """How a fit ended, in the words of buttons."""
     return "stopped" if result.status == "cancelled" else str(result.status)
+
+
+def written(
+    result: FitResult, cautions: tuple[str, ...], spent: str, posterior: str
+) -> tuple[str, str]:
+    """(title, HTML) of a fit as output that needs no widgets. :param posterior: its table."""
+    run = f"{result.model} on {result.data['name']}, {ended(result)}, {result.guarantee.label()}"
+    curves = plots.png(result.plot("curves")) if result.history else b""
+    picture = markup.image(curves, "ELBO and a score over steps", 700) if curves else ""
+    return run, picture + guarantee_card(result, cautions, spent) + posterior
 
 
 def guarantee_card(

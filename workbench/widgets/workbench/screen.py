@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 import ipywidgets as widgets
 
 from workbench import data as data_room
-from workbench import models, plots
+from workbench import models
 from workbench._validate import ArgumentError
 from workbench.data import Dataset
 from workbench.models import registry
@@ -37,7 +37,7 @@ from workbench.widgets.workbench.history_panel import HistoryPanel
 from workbench.widgets.workbench.learning import price_words
 from workbench.widgets.workbench.live_panel import LivePanel
 from workbench.widgets.workbench.privacy_panel import PrivacyPanel
-from workbench.widgets.workbench.result_panel import ResultPanel, ended, guarantee_card
+from workbench.widgets.workbench.result_panel import ResultPanel, written
 from workbench.widgets.workbench.run_panel import RunPanel
 from workbench.widgets.workbench.run_screen import FRAME_SECONDS, RunScreen
 from workbench.widgets.workbench.session import Progress, Session
@@ -613,15 +613,6 @@ class Workbench(RunScreen):
             self._fitted_model,
         )
         self._show_end(end)
-        self._write_output(result, session.cautions, spent)
-
-    def _write_output(self, result: FitResult, cautions: tuple[str, ...], spent: str) -> None:
-        """Write folded static output under the widget, which stays when the notebook is closed."""
-        run = (
-            f"{result.model} on {result.data['name']}, {ended(result)}, {result.guarantee.label()}"
-        )
-        curves = plots.png(result.plot("curves")) if result.history else b""
-        picture = markup.image(curves, "ELBO and a score over steps", 700) if curves else ""
-        self._output.write(
-            run, picture + guarantee_card(result, cautions, spent) + self.outcome.posterior.value
-        )
+        # static output under the widget stays when the notebook is closed
+        posterior = str(self.outcome.posterior.value)
+        self._output.write(*written(result, session.cautions, spent, posterior))
