@@ -55,6 +55,7 @@ _COMPARED: dict[type, Callable[[Any, Any], Any]] = {
     ast.Eq: operator.eq,
     ast.NotEq: operator.ne,
 }
+_UNKNOWN = 1e18  # bounds of columns that a look learns are this large
 
 
 def constant(node: Node) -> Any:
@@ -147,10 +148,13 @@ def _called(formula: str, node: ast.Call, columns: Columns) -> Bounded:
 
 
 def _unbounded(formula: str, node: Node, bounded: Bounded, needs: str) -> Exception:
+    reach = f"by the declared bounds it may be anything from {bounded.low:g} to {bounded.high:g}"
+    if max(abs(bounded.low), abs(bounded.high)) > _UNKNOWN:
+        reach = "without declared bounds it may be any number"
     return refused(
         formula,
-        f"{ast.unparse(node)} {needs}, but by the declared bounds it may be anything from "
-        f"{bounded.low:g} to {bounded.high:g}: declare other bounds, or write another expression.",
+        f"{ast.unparse(node)} {needs}, but {reach}: declare such bounds, or write another "
+        "expression.",
         DECLARATION,
     )
 
