@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-from scipy import stats
 
 from tests.plots.figures import legend, outside, overlaps, small_print, ticks
 from workbench._validate import ArgumentError
@@ -12,7 +11,6 @@ from workbench.plots import (
     rootogram_figure,
     survival_check_figure,
 )
-from workbench.plots.responses import kaplan_meier
 
 RANDOM = np.random.default_rng(3)
 GRID = np.linspace(20, 80, 7)
@@ -109,14 +107,6 @@ def test_proportions_are_shares_within_those_of_replicated_data():
     assert bar.get_y() + bar.get_height() == pytest.approx(np.quantile(shares, 0.95))
     assert axes.get_ylim()[1] > max(patch.get_y() + patch.get_height() for patch in axes.patches)
     assert small_print(axes.figure).startswith("outside the guarantee")
-
-
-def test_the_product_limit_is_that_of_scipy():
-    times, seen = np.round(RANDOM.exponential(10, 80)) + 1, RANDOM.random(80) < 0.6
-    known = stats.ecdf(stats.CensoredData.right_censored(times, ~seen)).sf
-    moments, survival = kaplan_meier(times, seen)
-    np.testing.assert_array_equal(moments, known.quantiles)
-    np.testing.assert_allclose(survival, known.probabilities, atol=1e-12)
 
 
 def test_a_survival_curve_has_a_band_and_the_records_steps():

@@ -262,11 +262,3 @@ def test_a_step_names_the_argument_it_cannot_use(changed, named):
     with pytest.raises(ArgumentError) as caught:
         Descent(seed=0).step((0.0, 0.0), 0, **{**STEP, **changed})
     assert caught.value.argument == named
-
-
-@pytest.mark.parametrize(
-    "records", [np.zeros((3, 4)), np.zeros((0, 2)), [[np.nan, 0.0]], np.zeros(2)]
-)
-def test_records_are_points_in_the_plane(records):
-    with pytest.raises(ArgumentError, match="records"):
-        Descent(records)

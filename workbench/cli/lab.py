@@ -13,20 +13,11 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from workbench import _validate
-from workbench.cli.shell import add_command
-
-if TYPE_CHECKING:
-    from workbench.cli.shell import Parser
-
-if TYPE_CHECKING:
-    from workbench.cli.shell import Parser
+from workbench.cli.shell import FAILED, Parser, add_command
 
 __all__ = ["PAGES", "add"]
-
-_FAILED = 1
 
 # the notebooks that ``workbench app`` serves, by page
 PAGES = {"workbench": "app.ipynb", "teaching": "teaching.ipynb"}
@@ -74,7 +65,7 @@ def _lab(arguments: argparse.Namespace) -> int:
     if not _is_installed(
         "jupyterlab", "workbench lab: JupyterLab is not installed; pip install jupyterlab."
     ):
-        return _FAILED
+        return FAILED
     notebook = _notebook("quickstart.ipynb")
     command = [sys.executable, "-m", "jupyter", "lab", "--ServerApp.root_dir=."]
     command.append(f"--LabApp.default_url=/lab/tree/{notebook.as_posix()}")
@@ -100,7 +91,7 @@ def _app(arguments: argparse.Namespace) -> int:
     page, further = _validate.choice("page", arguments.page, PAGES), arguments.voila
     _check_token(further)
     if not _is_installed("voila", "workbench app: Voilà is not installed; pip install voila."):
-        return _FAILED
+        return FAILED
     command = [sys.executable, "-m", "voila", str(_notebook(PAGES[page]))]
     if _given(further, "token") is None:
         command.append("--Voila.auto_token=True")

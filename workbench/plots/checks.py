@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from statistics import NormalDist
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -147,6 +146,8 @@ def points_check_figure(
 
 
 def _calibration(axes: Axes, outcomes: np.ndarray, predicted: np.ndarray, bins: int) -> None:
+    from scipy.stats import binomtest  # takes long to import
+
     dress(axes, "", "predicted probability of 1 (numbers: records)", "observed share of ones")
     axes.plot(
         [0, 1], [0, 1], color=QUIET, linewidth=1, linestyle=LINES[3], label="perfect calibration"
@@ -155,13 +156,16 @@ def _calibration(axes: Axes, outcomes: np.ndarray, predicted: np.ndarray, bins: 
     counts = np.bincount(codes, minlength=bins)
     filled = counts > 0
     total = counts[filled]
-    frequency = np.bincount(codes, outcomes, bins)[filled] / total
     middle = np.bincount(codes, predicted, bins)[filled] / total
-    low, high = _wilson(frequency, total)
-    axes.vlines(middle, low, high, color=COLOURS[0], linewidth=1.8)
+    ones = np.bincount(codes, outcomes, bins)[filled].astype(int)
+    intervals = [
+        binomtest(*counted).proportion_ci(0.9, method="wilson")
+        for counted in zip(ones.tolist(), total.tolist(), strict=True)
+    ]
+    axes.vlines(middle, *zip(*intervals, strict=True), color=COLOURS[0], linewidth=1.8)
     axes.plot(
         middle,
-        frequency,
+        ones / total,
         linestyle="none",
         marker="o",
         markersize=5,
@@ -181,25 +185,13 @@ def _calibration(axes: Axes, outcomes: np.ndarray, predicted: np.ndarray, bins: 
                 fontsize=7.5,
                 color=QUIET,
             )
-    axes.set_xlim(-0.03, 1.03)
-    axes.set_ylim(-0.14, 1.04)
-    axes.set_yticks(np.linspace(0, 1, 6))
-    axes.set_xticks(np.linspace(0, 1, 6))
-    legend_above(axes, width=WIDTH / 2)
-
-
-def _wilson(
-    frequency: np.ndarray, count: np.ndarray, probability: float = 0.9
-) -> tuple[np.ndarray, np.ndarray]:
-    """Wilson's interval for a share of ``count`` records."""
-    z = NormalDist().inv_cdf(0.5 + probability / 2)
-    centre = (frequency + z**2 / (2 * count)) / (1 + z**2 / count)
-    half = (
-        z
-        / (1 + z**2 / count)
-        * np.sqrt(frequency * (1 - frequency) / count + z**2 / (4 * count**2))
+    axes.set(
+        xlim=(-0.03, 1.03),
+        ylim=(-0.14, 1.04),
+        yticks=np.linspace(0, 1, 6),
+        xticks=np.linspace(0, 1, 6),
     )
-    return np.maximum(centre - half, 0), np.minimum(centre + half, 1)
+    legend_above(axes, width=WIDTH / 2)
 
 
 def _replicated_shares(axes: Axes, outcomes: np.ndarray, chances: np.ndarray) -> None:
@@ -272,9 +264,7 @@ def _density_band(axes: Axes, points: np.ndarray, copies: np.ndarray) -> None:
         middle, edges, color=COLOURS[0], linewidth=1.2, linestyle="--", label="replicated: median"
     )
     axes.stairs(ours, edges, color=COLOURS[1], linewidth=1.8, label="observed")
-    axes.set_xlim(low, high)
-    axes.set_ylim(0, None)
-    axes.set_yticks([])
+    axes.set(xlim=(low, high), ylim=(0, None), yticks=[])
     axes.spines["left"].set_visible(False)
     axes.grid(color=GRID, linewidth=0.6)
     axes.xaxis.set_major_locator(MaxNLocator(4))

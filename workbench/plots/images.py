@@ -183,10 +183,6 @@ def _mosaic(images: np.ndarray, columns: int) -> np.ndarray:
 
 def _show(axes: Axes, mosaic: np.ndarray) -> None:
     axes.imshow(mosaic, interpolation="nearest")
-    axes.set_xticks([])
-    axes.set_yticks([])
-    axes.set_anchor("W")
-    axes.set_facecolor("white")
+    axes.set(xticks=[], yticks=[], anchor="W", facecolor="white")
     axes.tick_params(labelcolor=INK)
-    for spine in axes.spines.values():
-        spine.set_visible(False)
+    axes.spines[:].set_visible(False)

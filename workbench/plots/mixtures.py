@@ -132,8 +132,7 @@ def _density(
         axes.plot(x, densities[:, number], color=COLOURS[1], linewidth=1, linestyle="--")
     axes.plot([], [], color=COLOURS[1], linewidth=1, linestyle="--", label="components by weight")
     axes.plot(x, densities.sum(axis=1), color=COLOURS[0], linewidth=1.8, label="mixture")
-    axes.set_xlim(low, high)
-    axes.set_ylim(0, None)
+    axes.set(xlim=(low, high), ylim=(0, None))
     axes.margins(y=0.15)
     legend_above(axes)
     peaks = np.column_stack([means, weights * _normal(means, means, scales)])[heavy]
@@ -198,8 +197,7 @@ def _ellipses(
         edge = 0.03 * np.ptp(points, axis=0)
         ends = zip(limits, points.min(axis=0) - edge, points.max(axis=0) + edge, strict=True)
         limits = [(min(low, first), max(high, last)) for (low, high), first, last in ends]
-    axes.set_xlim(limits[0])
-    axes.set_ylim(limits[1])
+    axes.set(xlim=limits[0], ylim=limits[1])
     legend_above(axes)
     _name(
         axes,
@@ -267,8 +265,7 @@ def _table(
     label_ticks(axes, range(len(heads)), heads, "x")
     axes.xaxis.tick_top()
     axes.tick_params(axis="x", length=0, rotation=90 if upright else 0)
-    for spine in axes.spines.values():
-        spine.set_visible(False)
+    axes.spines[:].set_visible(False)
     if points is not None:
         axes.axvline(len(heavy) - 0.5, color=INK, linewidth=1.2)
     bar = figure.colorbar(

@@ -59,8 +59,7 @@ def epsilon_figure(curve: Sequence[tuple[int, float]], delta: float) -> Figure:
     axes.plot(
         steps, values, color=_ACCOUNTANTS["pld"][0], linewidth=1.8, marker="o", markersize=3.5
     )
-    axes.set_xlim(0, steps[-1])
-    axes.set_ylim(0, 1.12 * max(*values, 1e-9))
+    axes.set(xlim=(0, steps[-1]), ylim=(0, 1.12 * max(*values, 1e-9)))
     axes.set_title(
         f"privacy spent (upper bound at delta = {delta:g})", fontsize=10, loc="left", color=INK
     )
@@ -98,8 +97,7 @@ def norms_figure(norms: GradientNorms, label: str) -> Figure:
     estimates = [100 * fraction for fraction in norms.shares]
     axes.errorbar(positions, estimates, yerr=200 * norms.deviation, linestyle="none", ecolor=QUIET)
     axes.axvline(below, color=INK, linewidth=1.2, linestyle="--")
-    axes.set_xlim(0, len(percents))
-    axes.set_ylim(0, 1.1 * (max(percents) + 200 * norms.deviation))
+    axes.set(xlim=(0, len(percents)), ylim=(0, 1.1 * (max(percents) + 200 * norms.deviation)))
     axes.set_xticks(
         range(1, len(percents)),
         ["C" if edge == 1 else f"{edge:g} C" for edge in norms.edges],
@@ -133,8 +131,7 @@ def outlook_figure(outlook: Outlook) -> Figure:
     spent.plot(
         steps[-1:], values[-1:], color=COLOURS[0], marker="o", markersize=5, clip_on=False, zorder=3
     )
-    spent.set_xlim(0, steps[-1])
-    spent.set_ylim(0, 1.18 * outlook.settings.epsilon)
+    spent.set(xlim=(0, steps[-1]), ylim=(0, 1.18 * outlook.settings.epsilon))
     spent.xaxis.set_major_formatter(EngFormatter(sep=""))
     spent.xaxis.set_major_locator(MaxNLocator(2, integer=True))
     spent.yaxis.set_major_locator(MaxNLocator(4, steps=[1, 2, 2.5, 5, 10]))
@@ -169,10 +166,7 @@ def outlook_figure(outlook: Outlook) -> Figure:
         zorder=3,
         label=f"{percent(at_1_percent)} at 1 %",
     )
-    attack.set_xlim(0, 100)
-    attack.set_ylim(0, 103)
-    attack.set_xticks([0, 50, 100])
-    attack.set_yticks([0, 50, 100])
+    attack.set(xlim=(0, 100), ylim=(0, 103), xticks=[0, 50, 100], yticks=[0, 50, 100])
     # the area below the line of guessing is always empty
     attack.legend(
         handles=[point, guessing],

@@ -263,8 +263,7 @@ def proportions_figure(
     label_ticks(axes, kinds.tolist(), short_names(list(names), 60 // max(3, len(names)) + 6), "x")
     if len(names) > 8:
         axes.tick_params(axis="x", labelrotation=45)
-    axes.set_ylim(0, 1.08 * max(high.max(), frequencies.max()))
-    axes.set_xlim(-0.6, len(names) - 0.4)
+    axes.set(ylim=(0, 1.08 * max(high.max(), frequencies.max())), xlim=(-0.6, len(names) - 0.4))
     axes.grid(visible=False, axis="x")
     legend_above(axes)
     return figure
@@ -316,17 +315,18 @@ def survival_check_figure(
         at, lines.mean(axis=0), color=COLOURS[0], linewidth=1.6, linestyle="--", label="model: mean"
     )
     _kaplan_meier(axes, ends, is_event > 0)
-    axes.set_ylim(0, 1.02)
-    axes.set_xlim(0, at[-1])
+    axes.set(ylim=(0, 1.02), xlim=(0, at[-1]))
     legend_above(axes)
     return figure
 
 
 def _kaplan_meier(axes: Axes, times: np.ndarray, is_event: np.ndarray) -> None:
-    moments, survival = kaplan_meier(times, is_event)
+    from scipy.stats import CensoredData, ecdf  # takes long to import
+
+    estimate = ecdf(CensoredData.right_censored(times, ~is_event)).sf
     axes.step(
-        np.append(0.0, moments),
-        np.append(1.0, survival),
+        np.append(0.0, estimate.quantiles),
+        np.append(1.0, estimate.probabilities),
         where="post",
         color=COLOURS[1],
         linewidth=1.8,
@@ -334,23 +334,12 @@ def _kaplan_meier(axes: Axes, times: np.ndarray, is_event: np.ndarray) -> None:
     )
     censored = times[~is_event]
     if censored.size:
-        height = np.append(1.0, survival)[np.searchsorted(moments, censored, side="right")]
         axes.plot(
             censored,
-            height,
+            estimate.evaluate(censored),
             linestyle="none",
             marker="|",
             markersize=6,
             color=COLOURS[1],
             label="censored",
         )
-
-
-def kaplan_meier(times: np.ndarray, is_event: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """(times in order, the product-limit estimate of the share without an event just
-    after each).
-    """
-    moments = np.unique(times)
-    events = np.array([np.sum(is_event & (times == moment)) for moment in moments])
-    at_risk = np.array([np.sum(times >= moment) for moment in moments])
-    return moments, np.cumprod(1 - events / at_risk)

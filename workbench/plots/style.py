@@ -196,8 +196,7 @@ def dress(axes: Axes, title: str = "", xlabel: str = "", ylabel: str = "") -> Ax
     axes.grid(color=GRID, linewidth=0.6)
     axes.set_axisbelow(True)
     axes.tick_params(labelsize=8.5, colors=QUIET)
-    for side in ("top", "right"):
-        axes.spines[side].set_visible(False)
+    axes.spines[["top", "right"]].set_visible(False)
     if title:
         axes.set_title(plain(title), fontsize=9.5, loc="left", color=INK)
     axes.set_xlabel(plain(xlabel), fontsize=9, color=QUIET)

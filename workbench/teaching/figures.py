@@ -141,10 +141,7 @@ class AttackFigure(_Kept):
             path_effects=_HALO,
         )
         if is_logarithmic:
-            axes.set_xscale("log")
-            axes.set_yscale("log")
-            axes.set_xlim(0.01, 100)
-            axes.set_ylim(0.01, 125)
+            axes.set(xscale="log", yscale="log", xlim=(0.01, 100), ylim=(0.01, 125))
             for axis in (
                 axes.xaxis,
                 axes.yaxis,
@@ -153,9 +150,7 @@ class AttackFigure(_Kept):
                 axis.set_major_formatter(_PLAIN)
                 axis.set_minor_locator(NullLocator())
         else:
-            axes.set_xlim(0, 100)
-            axes.set_ylim(0, 103)
-            axes.set_xticks([0, 25, 50, 75, 100])
+            axes.set(xlim=(0, 100), ylim=(0, 103), xticks=[0, 25, 50, 75, 100])
         return axes, accounted, bound, guess, point, note
 
     def draw(self, attack: Attack, rate: float) -> None:
@@ -243,8 +238,7 @@ class CompositionFigure(_Kept):
         self._heading.set_text(f"{count} fit{'s' if count > 1 else ''}")
         for text, kind, value in zip(self._texts, self._kinds, chosen, strict=True):
             text.set_text(f"{kind}:\nepsilon {_numbers.upper(value, 4)}")
-        self._axes.set_xlim(0, several.counts[-1])
-        self._axes.set_ylim(0, 1.05 * float(several.added[-1]))
+        self._axes.set(xlim=(0, several.counts[-1]), ylim=(0, 1.05 * float(several.added[-1])))
 
 
 def _key(figure: Figure, x: float, y: float, colour: ColorType, line: Any, marker: str) -> Any:
@@ -292,8 +286,7 @@ class MinibatchFigure(_Kept):
                 extent=(0.5, steps + 0.5, num_records + 0.5, 0.5),
             )
             counts = dress(self.figure.add_axes((edge + 0.152, 0.15, 0.05, 0.6)), "", "draws")
-            counts.set_ylim(num_records + 0.5, 0.5)
-            counts.set_yticks([])
+            counts.set(ylim=(num_records + 0.5, 0.5), yticks=[])
             counts.xaxis.set_major_locator(MaxNLocator(2, integer=True, prune="lower"))
             axes.yaxis.set_major_locator(MaxNLocator(4, integer=True))
             (line,) = counts.plot([], [], color=INK, marker=".", markersize=3.5, linestyle="none")
@@ -411,29 +404,21 @@ def _number(epsilon: float) -> str:
 class DescentFigure(_Kept):
     """One step of a private fit in the plane: the records with their pulls, and the sum with its
     noise; 7.0 x 3.9 inches.
-
-    :param records: float[N, 2].
     """
 
     cut = 0.522
 
-    def __init__(self, records: np.ndarray = CLOUD) -> None:
+    def __init__(self) -> None:
         super().__init__(WIDTH, 3.9)
-        self._records = records
-        mean = records.mean(axis=0)
-        low, high = records.min(axis=0) - 0.7, records.max(axis=0) + 0.7
+        mean = CLOUD.mean(axis=0)
+        low, high = CLOUD.min(axis=0) - 0.7, CLOUD.max(axis=0) + 0.7
         middle, half = (low + high) / 2, float((high - low).max()) / 2
         self._plane = dress(
             self.figure.add_axes((0.07, 0.11, 0.445, 0.66)), "", "first parameter", ""
         )
         self._plane.set_ylabel("second parameter", fontsize=9, color=QUIET, labelpad=0)
-        for setter, centre in (
-            (self._plane.set_xlim, middle[0]),
-            (self._plane.set_ylim, middle[1]),
-        ):
-            setter(
-                centre - half, centre + half * (1.0 if setter == self._plane.set_ylim else 1.225)
-            )
+        left, bottom = middle - half
+        self._plane.set(xlim=(left, left + 2.225 * half), ylim=(bottom, bottom + 2 * half))
         self._plane.set_aspect("equal", adjustable="box", anchor="SW")
         for radius in (
             0.5,
@@ -567,8 +552,8 @@ class DescentFigure(_Kept):
         :param rate: q.
         """
         here = step.before
-        self._others.set_data(*self._records[~step.drawn].T)
-        self._drawn.set_data(*self._records[step.drawn].T)
+        self._others.set_data(*CLOUD[~step.drawn].T)
+        self._drawn.set_data(*CLOUD[step.drawn].T)
         self._pulls.set_segments([np.array([here, here + pull]) for pull in step.pulls[step.drawn]])
         self._cut.set_segments(_arrows(here, step.clipped[step.drawn], 0.1))
         for circle in (self._ball, self._edge):
@@ -578,12 +563,11 @@ class DescentFigure(_Kept):
         self._move.set_segments([np.array([here, step.after])])
         self._next.set_data([step.after[0]], [step.after[1]])
         self._rest.set_data([resting[0]], [resting[1]])
-        scale = rate * len(self._records)
+        scale = rate * len(CLOUD)
         total, noise, noised = step.total / scale, step.noise / scale, step.noised / scale
         deviation = sigma * clip / scale
         reach = 1.15 * max(*(np.abs(total) + deviation), *np.abs(noised), 1e-3)
-        for setter in (self._sum.set_xlim, self._sum.set_ylim):
-            setter(-reach, reach)
+        self._sum.set(xlim=(-reach, reach), ylim=(-reach, reach))
         self._spread.set(center=tuple(total), radius=max(deviation, 1e-9))
         for name, start, vector in (
             ("total", np.zeros(2), total),

@@ -29,9 +29,6 @@ from workbench.sampling import PoissonSampler
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
-if TYPE_CHECKING:
-    from numpy.typing import ArrayLike
-
 __all__ = [
     "CLOUD",
     "Attack",
@@ -408,31 +405,31 @@ def _descend_once(
 _descend = _jit(_descend_once)
 
 
-def _draw(num_records: int, sampling_rate: float) -> Any:
+def _draw(sampling_rate: float) -> Any:
     """A function of key, step and ``fresh``: the minibatch, bool[N], and two standard normals of
     the real generator.
     """
-    sampler = PoissonSampler(num_records, sampling_rate, num_records)
+    sampler = PoissonSampler(len(CLOUD), sampling_rate, len(CLOUD))
 
     def draw(key: jax.Array, number: jax.Array, fresh: jax.Array) -> tuple[jax.Array, jax.Array]:
         here = jax.random.fold_in(key, number)
         batch = sampler.draw(jax.random.fold_in(here, 0))
-        return batch.members(num_records), normal(jax.random.fold_in(here, 1 + fresh), (2,))
+        return batch.members(len(CLOUD)), normal(jax.random.fold_in(here, 1 + fresh), (2,))
 
     return draw
 
 
 @functools.lru_cache(maxsize=32)
-def _compiled_draw(num_records: int, sampling_rate: float) -> Any:
-    return _jit(_draw(num_records, sampling_rate))
+def _compiled_draw(sampling_rate: float) -> Any:
+    return _jit(_draw(sampling_rate))
 
 
 @functools.lru_cache(maxsize=32)
-def _many(num_records: int, sampling_rate: float, steps: int) -> Any:
+def _many(sampling_rate: float, steps: int) -> Any:
     """A compiled function of u, records, key and numbers: the parameters after each of ``steps``
     steps.
     """
-    draw = _draw(num_records, sampling_rate)
+    draw = _draw(sampling_rate)
 
     def many(u: jax.Array, records: jax.Array, key: jax.Array, numbers: jax.Array) -> jax.Array:
         def one(u: jax.Array, number: jax.Array) -> tuple[jax.Array, jax.Array]:
@@ -446,7 +443,7 @@ def _many(num_records: int, sampling_rate: float, steps: int) -> Any:
 
 
 class Descent:
-    """DP gradient descent to the mean of made-up points in the plane, one step at a time.
+    """DP gradient descent to the mean of ``CLOUD``, one step at a time.
 
     The loss of a record x at u is |u - x|^2 / 2. Its gradient is u - x, so each record pulls u
     towards itself, and without clipping the fit converges to the mean of the records. A step is a
@@ -454,23 +451,11 @@ class Descent:
     by ``clipped_sum``; noise with standard deviation sigma C in each coordinate, from the generator
     of real fits; division by the public q N.
 
-    :param records: float[N, 2], N at most 1000; ``CLOUD`` by default.
     :param seed: makes all draws repeatable (anyone who knows it can compute the noise); None takes
         a key from the system.
     """
 
-    def __init__(self, records: ArrayLike = CLOUD, seed: int | None = None) -> None:
-        self.records = np.asarray(records, np.float32)
-        shape = self.records.shape
-        if (
-            len(shape) != 2
-            or shape[1] != 2
-            or not 1 <= shape[0] <= 1000
-            or not np.isfinite(self.records).all()
-        ):
-            raise _validate.ArgumentError(
-                "records", records, "must be finite numbers of shape (N, 2), N in 1 .. 1000."
-            )
+    def __init__(self, seed: int | None = None) -> None:
         self._key = new_key() if seed is None else key_from_seed(_validate.seed("seed", seed))
 
     def step(
@@ -498,11 +483,11 @@ class Descent:
         numbers = _numbers(clip, noise_multiplier, sampling_rate, learning_rate)
         number = _validate.integer("number", number, at_least=0, at_most=2**31)
         fresh = _validate.integer("fresh", fresh, at_least=0, at_most=2**31)
-        drawn, normal = _compiled_draw(len(self.records), sampling_rate)(
+        drawn, normal = _compiled_draw(sampling_rate)(
             self._key, np.uint32(number), np.uint32(fresh)
         )
         before = np.asarray(u, np.float32)
-        computed = _descend(before, self.records, drawn, normal, numbers)
+        computed = _descend(before, CLOUD, drawn, normal, numbers)
         pulls, clipped, total, noise, noised, change, after = map(np.asarray, computed)
         return DescentStep(
             np.asarray(drawn), pulls, clipped, total, noise, noised, change, before, after
@@ -526,9 +511,7 @@ class Descent:
         numbers = _numbers(clip, noise_multiplier, sampling_rate, learning_rate)
         steps = _validate.integer("steps", steps, at_least=1, at_most=10_000)
         before = np.asarray(u, np.float32)
-        after = _many(len(self.records), sampling_rate, steps)(
-            before, self.records, self._key, numbers
-        )
+        after = _many(sampling_rate, steps)(before, CLOUD, self._key, numbers)
         return np.concatenate([before[None], after])
 
 

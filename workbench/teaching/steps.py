@@ -105,7 +105,7 @@ class ClippingScreen(TeachingScreen):
         self._begin_anew = False
         self._forget()
         sliders = [self.clip, self.noise_multiplier, self.learning_rate, self.sampling_rate]
-        self._figure = DescentFigure(CLOUD)
+        self._figure = DescentFigure()
         buttons = widgets.HBox(
             [self.step, self.play, self.reset, self.fresh],
             layout=widgets.Layout(flex_flow="row wrap"),
