@@ -4,7 +4,6 @@ row.
 
 from __future__ import annotations
 
-import collections
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -185,10 +184,7 @@ class Categorical:
                 "categories", values, "must have at least one value, and no missing ones."
             )
         categories = tuple(text_of(value) for value in values)
-        repeated = [
-            category for category, times in collections.Counter(categories).items() if times > 1
-        ]
-        if repeated:
+        if repeated := preprocessing.repeated(categories):
             raise _validate.ArgumentError(
                 "categories", repeated[0], "is repeated (values are compared as text)."
             )
@@ -237,10 +233,7 @@ class Categorical:
         """int64[B]: the place of each value among ``labels``. A value of none of them
         is refused.
         """
-        place_of = {category: code for code, category in enumerate(self.categories)}
-        codes = np.array(
-            [-1 if text is None else place_of.get(text, -1) for text in texts_of(column)], np.int64
-        )
+        codes = preprocessing.places_of(texts_of(column), self.categories)
         unknown = codes < 0
         if unknown.any() and not self.other:
             raise preprocessing.unfit(

@@ -4,7 +4,6 @@ group is private.
 
 from __future__ import annotations
 
-import collections
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -51,10 +50,9 @@ def checked_groups(
             "groups", labels, "must have at least one name, and no missing ones."
         )
     names = [text_of(name) for name in labels]
-    if len(set(names)) < len(names):
-        repeated = next(name for name in names if names.count(name) > 1)
+    if repeated := preprocessing.repeated(names):
         raise _validate.ArgumentError(
-            "groups", repeated, "is repeated (names are compared as text)."
+            "groups", repeated[0], "is repeated (names are compared as text)."
         )
     return tuple(names)
 
@@ -66,17 +64,14 @@ def group_codes(column: pd.Series, groups: tuple[str, ...]) -> np.ndarray:
 
     :raises ArgumentError: naming the column and its type, if a group is missing or not declared.
     """
-    place_of = {name: code for code, name in enumerate(groups)}
-    codes = np.array(
-        [-1 if text is None else place_of.get(text, -1) for text in texts_of(column)], np.int32
-    )
+    codes = preprocessing.places_of(texts_of(column), groups)
     if np.any(codes < 0):
         raise preprocessing.unfit(
             column,
             f"some row has none of the {len(groups)} declared groups, or no group at all; "
             "declare all groups in groups=.",
         )
-    return codes
+    return codes.astype(np.int32)
 
 
 def checked_group_features(
@@ -100,8 +95,7 @@ def checked_group_features(
     index = [text_of(label) for label in table.index]
     names = [str(label) for label in table.columns]
     for role, entries in (("group", index), ("feature", names)):
-        repeated = [entry for entry, times in collections.Counter(entries).items() if times > 1]
-        if repeated:
+        if repeated := preprocessing.repeated(entries):
             raise _validate.ArgumentError(
                 "group_features", repeated[0], f"this {role} occurs more than once."
             )

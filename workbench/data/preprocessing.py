@@ -4,12 +4,13 @@ only on request.
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import datetime
 import math
 import re
 import unicodedata
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -37,7 +38,9 @@ __all__ = [
     "number_or_nan",
     "numbers_in",
     "numeric_features",
+    "places_of",
     "refuse_masked",
+    "repeated",
     "scale_to_bounds",
     "text_of",
     "text_or_none",
@@ -398,6 +401,17 @@ def texts_of(column: pd.Series) -> list[str | None]:
         None if absent else text_or_none(value)
         for value, absent in zip(column.tolist(), missing, strict=True)
     ]
+
+
+def places_of(texts: Sequence[str | None], labels: Sequence[str]) -> np.ndarray:
+    """int64[N]: the place of each text among ``labels``; -1 for one that is none of them."""
+    place_of: dict[str | None, int] = {label: place for place, label in enumerate(labels)}
+    return np.array([place_of.get(text, -1) for text in texts], np.int64)
+
+
+def repeated(names: Iterable[str]) -> list[str]:
+    """The names that occur more than once, in the order of their first places."""
+    return [name for name, times in collections.Counter(names).items() if times > 1]
 
 
 def has_control_characters(text: str) -> bool:

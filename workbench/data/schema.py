@@ -72,12 +72,7 @@ class Schema:
                     f"schema[{name!r}]", column, "must be Numeric, Categorical or Boolean."
                 )
         object.__setattr__(self, "columns", columns)
-        repeated = sorted(
-            feature
-            for feature, times in collections.Counter(self.feature_names).items()
-            if times > 1
-        )
-        if repeated:
+        if repeated := sorted(preprocessing.repeated(self.feature_names)):
             raise _validate.ArgumentError(
                 "schema", repeated[0], "would be the name of two encoded features; rename a column."
             )

@@ -220,9 +220,8 @@ def _checked_frame(
         evaluation = with_index(as_table("evaluation", evaluation), declared)
     names = {label: column_name(label) for label in frame.columns}
     columns = [column_name(label) for label in frame.columns]
-    repeated = sorted(column for column, times in collections.Counter(columns).items() if times > 1)
     withheld = preprocessing.names_withheld(columns)
-    if repeated:
+    if repeated := sorted(preprocessing.repeated(columns)):
         # a number as label is not from a file
         from_a_file = all(isinstance(label, str) for label in names)
         shown = withheld if from_a_file and withheld else repeated[0]

@@ -19,6 +19,8 @@ from workbench.data.preprocessing import (
     finite_numbers,
     number_or_nan,
     numbers_in,
+    places_of,
+    repeated,
     text_of,
     text_or_none,
     texts_of,
@@ -102,10 +104,7 @@ def declared_classes(
         row with none of them.
     """
     labels = class_names(classes)
-    place_of = {label: code for code, label in enumerate(labels)}
-    codes = np.array(
-        [place_of.get(text, -1) if text is not None else -1 for text in texts_of(column)], np.int32
-    )
+    codes = places_of(texts_of(column), labels)
     if np.any(codes < 0):
         raise _validate.ArgumentError(
             "target",
@@ -114,7 +113,7 @@ def declared_classes(
             "all possible values in classes=[...], or give the one that counts as 1 with "
             "positive=.",
         )
-    return codes, labels
+    return codes.astype(np.int32), labels
 
 
 def class_names(classes: Iterable[Any] | int | None) -> tuple[str, ...]:
@@ -136,7 +135,7 @@ def class_names(classes: Iterable[Any] | int | None) -> tuple[str, ...]:
     ):
         raise _classes_needed(classes)
     names = tuple(text_of(label) for label in labels)
-    if len(set(names)) < len(names):
+    if repeated(names):
         raise _validate.ArgumentError(
             "classes", labels, "must all be different (they are compared as text)."
         )

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from statistics import NormalDist
+from collections.abc import Callable
 from typing import TYPE_CHECKING, ClassVar
 
 import jax.numpy as jnp
 import numpy as np
 from numpyro import distributions as dist
 from numpyro.distributions.transforms import OrderedTransform
+from scipy import special
 
 from workbench.data.preprocessing import listed
 from workbench.formula import links
@@ -24,6 +25,12 @@ if TYPE_CHECKING:
 __all__ = ["Categorical", "Cumulative"]
 
 _MOST_LEVELS = 200  # a weight for each level and feature
+# inverse links, by link
+_QUANTILES: dict[str, Callable[[np.ndarray], np.ndarray]] = {
+    "logit": special.logit,
+    "probit": special.ndtri,
+    "cloglog": lambda probability: np.log(-np.log1p(-probability)),
+}
 
 
 class _Levels(Family):
@@ -109,7 +116,7 @@ class Cumulative(_Levels):
         log-normal.
         """
         levels = len(response.levels)
-        equal = np.array([_quantile(self.link, level / levels) for level in range(1, levels)])
+        equal = _QUANTILES[self.link](np.arange(1, levels) / levels)
         location = np.concatenate([equal[:1], np.log(np.diff(equal))]).astype(np.float32)
         spread = np.full(levels - 1, 1.0, np.float32)
         spread[0] = self.intercept_prior(response).scale
@@ -129,13 +136,3 @@ class Cumulative(_Levels):
         if len(response.levels) > 2:
             log_masses.insert(1, links.log_interval(self.link, z[..., :-1], z[..., 1:]))
         return jnp.concatenate(log_masses, axis=-1)
-
-
-def _quantile(link: str, probability: float) -> float:
-    if link == "probit":
-        return NormalDist().inv_cdf(probability)
-    return (
-        math.log(probability / (1 - probability))
-        if link == "logit"
-        else math.log(-math.log1p(-probability))
-    )

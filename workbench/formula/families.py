@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import MappingProxyType
 
 from workbench import _validate
@@ -56,7 +57,7 @@ def get(name: str | Family, link: str | None = None) -> Family:
         return name
     key, rule = _plain(link), f"must be one of {', '.join(name.links)} for {name.name}."
     if key in name.links:
-        return name.with_link(key)
+        return replace(name, link=key)
     if key in hints.LINKS:
         raise _validate.ArgumentError("link", link, f"unknown name: {hints.LINKS[key]} It {rule}")
     if any(key in family.links for family in FAMILIES.values()):

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import jax
@@ -105,12 +105,6 @@ class Family:
         object.__setattr__(
             self, "link", _validate.choice("link", self.link or self.links[0], self.links)
         )
-
-    def with_link(self, link: str | None) -> Family:
-        """The same family with another link; None for the default. :raises ArgumentError: naming
-        ``link``.
-        """
-        return replace(self, link=self.links[0] if link is None else link)
 
     # ---- what the declaration says ---------------------------------------------------------------
 

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import numpyro.distributions as dist
@@ -28,9 +28,6 @@ from workbench.formula.priors import text_of
 from workbench.formula.records import Columns, columns_of_formula
 from workbench.formula.regression import INTERCEPT, WEIGHTS, Joint, MeanField, Regression
 from workbench.models import LinearPredictor, Model, NormalResiduals, OwnUnits, pictures
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 __all__ = ["FormulaModel", "formula"]
 
@@ -64,10 +61,10 @@ class FormulaModel(Model):
     :param scales: that were learned from noised counts of the columns, by column.
     """
 
-    columns: Columns | None = None
+    columns: Columns = field(kw_only=True)
     lines: tuple[PriorLine, ...] = ()
     scales: Mapping[str, Scale] = field(default_factory=dict)
-    _declared: _Declared | None = field(default=None, repr=False)
+    _declared: _Declared = field(kw_only=True, repr=False)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Files hold what was declared, of which the design's functions are made again."""
@@ -81,7 +78,6 @@ class FormulaModel(Model):
     @property
     def _fixed_by_priors(self) -> list[str]:
         """Priors of the user that say something only on the scales that were declared."""
-        assert self.columns is not None
         block = self.columns.design.block
         of_bases = {
             name
@@ -96,29 +92,22 @@ class FormulaModel(Model):
             or (line.site == WEIGHTS and line.names[0] in of_bases)
             or (line.site != WEIGHTS and self.responses)
             for name in line.names
-            if name in self._priors
+            if name in self._declared.priors
         ]
 
     @property
     def columns_used(self) -> frozenset[str]:
         """See ``Model.columns_used``."""
-        assert self.columns is not None
         return frozenset(self.columns.schema.columns)
 
     @property
     def responses(self) -> tuple[str, ...]:
         """See ``Model.responses``."""
-        assert self.columns is not None
         return (self.columns.response.name,) if self.columns.family.learns_bounds else ()
-
-    @property
-    def _priors(self) -> Mapping[str, dist.Distribution]:
-        return {} if self._declared is None else self._declared.priors
 
     @property
     def columns_scaled(self) -> frozenset[str]:
         """See ``Model.columns_scaled``."""
-        assert self.columns is not None
         design = self.columns.design
         blocks = (design.block, *(effects.block for effects in design.groups))
         numbers = {
@@ -137,11 +126,10 @@ class FormulaModel(Model):
 
         :raises ArgumentError: naming a prior that cannot be expressed on other scales.
         """
-        assert self._declared is not None
         for name in self._fixed_by_priors:
             raise _validate.ArgumentError(
                 f"priors[{name!r}]",
-                text_of(self._priors[name]),
+                text_of(self._declared.priors[name]),
                 "is for the bounds that are declared, and scales are learned here.",
                 remedy="Learn none: wb.Privacy(look=0); or leave this prior out.",
             )
@@ -167,7 +155,6 @@ class FormulaModel(Model):
             records.
         :raises ArgumentError: as ``wb.data.from_frame``.
         """
-        assert self.columns is not None
         return self.columns.dataset(frame, **options)
 
     def view(self, dataset: Dataset) -> Any:
@@ -175,7 +162,6 @@ class FormulaModel(Model):
 
         :raises ArgumentError: naming ``data``, if it does not have the columns.
         """
-        assert self.columns is not None
         return self.columns.view(dataset)
 
     @property
@@ -187,13 +173,11 @@ class FormulaModel(Model):
         """See ``Model.beside_target``: the status of times, of which those above their bound are
         censored there.
         """
-        assert self.columns is not None
         return self.columns.beside_target(y)
 
     @property
     def target_words(self) -> str:
         """See ``Model.target_words``."""
-        assert self.columns is not None
         return self.columns.target_words
 
     @property
@@ -201,12 +185,10 @@ class FormulaModel(Model):
         """How weights, the intercept's first if there is one, become those of the columns in their
         own units.
         """
-        assert self.columns is not None
         return _own_units(self.columns)
 
     def arrays_of(self, frame: pd.DataFrame) -> dict[str, np.ndarray]:
         """See ``Model.arrays_of``."""
-        assert self.columns is not None
         return self.columns.inputs(frame)
 
 

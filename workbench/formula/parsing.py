@@ -16,7 +16,7 @@ import re
 import unicodedata
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from workbench import _validate
 from workbench.formula.hints import CALLS, LEFT, OFFSET
@@ -204,14 +204,11 @@ def _merged(groups: list[Group]) -> tuple[Group, ...]:
 # ---- the right-hand side -------------------------------------------------------------------------
 
 
-def _formulaic(name: str) -> Any:
-    return importlib.import_module(f"formulaic.{name}")
-
-
 def _split(text: str, right: str, quoted: dict[str, str]) -> tuple[str, list[tuple[str, str]]]:
     """(the right-hand side without terms of groups, the two sides of each of these)."""
     try:
-        tokens = list(_formulaic("parser.algos.tokenize").tokenize(right))
+        tokenizer = importlib.import_module("formulaic.parser.algos.tokenize")
+        tokens = list(tokenizer.tokenize(right))
     except Exception as error:
         raise refused(text, f"cannot be read: {_reason(error)}") from None
     spans, opened = [], list[int]()  # of brackets and bars

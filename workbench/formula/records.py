@@ -7,7 +7,7 @@ import math
 import warnings
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -35,9 +35,6 @@ from workbench.formula.factors import declared_column, level_names
 from workbench.formula.families import Family, Response
 from workbench.formula.hints import ROLES
 from workbench.formula.parsing import Parsed, refused
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 __all__ = ["Columns", "CutWarning", "columns_of_formula", "schema_of"]
 

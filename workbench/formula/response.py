@@ -68,7 +68,7 @@ class Response:
             object.__setattr__(self, "low", low)
             object.__setattr__(self, "high", high)
         levels = tuple(preprocessing.text_of(level) for level in self.levels)
-        if len(set(levels)) < len(levels):
+        if preprocessing.repeated(levels):
             raise _validate.ArgumentError(
                 "response", self.name, "must have each level once (levels are compared as text)."
             )
@@ -139,7 +139,7 @@ class Response:
                 f"{len(self.levels)}.",
             )
 
-    def require_extra(self, role: str) -> tuple[float, float]:
+    def require_extra(self, role: str) -> None:
         """Bounds of ``trials`` (whole numbers) or ``exposure`` (above 0). :raises ArgumentError:
         naming ``role``.
         """
@@ -157,7 +157,6 @@ class Response:
                 f"must have bounds above 0 and up to {LARGEST:g}: smaller values are cut to the "
                 "lower one.",
             )
-        return low, high
 
     def numbers(
         self,
@@ -171,13 +170,16 @@ class Response:
         :raises ArgumentError: naming the column, if a value is missing, not a finite number, or
             outside the limits of what the family has at all. A value is never quoted.
         """
-        return _cut(_within(self.name, values, at_least, at_most), self.bounds)
+        numbers = _within(self.name, values, at_least, at_most)
+        return np.clip(numbers, *self.bounds).astype(np.float32)
 
     def counts(self, values: ArrayLike) -> np.ndarray:
         """int32[N], cut to the declared bounds. :raises ArgumentError: naming the column, if a
         value is no count.
         """
-        return _whole(self.name, values, self.bounds)
+        numbers, (low, high) = _within(self.name, values, 0, math.inf), self.bounds
+        _require_whole(self.name, values, numbers)
+        return np.clip(numbers, math.ceil(low), math.floor(high)).astype(np.int32)
 
     def counts_per(
         self, role: str, values: ArrayLike, sizes: ArrayLike
@@ -263,8 +265,7 @@ class Response:
                 "is missing in some row; fill or drop such rows first.",
                 preprocessing.MISSING,
             )
-        place_of = {level: code for code, level in enumerate(self.levels)}
-        codes = np.array([place_of.get(text, -1) for text in texts if text is not None], np.int32)
+        codes = preprocessing.places_of(texts, self.levels)
         if (codes < 0).any():
             raise _refused(
                 self.name,
@@ -272,7 +273,7 @@ class Response:
                 f"has none of the declared levels ({preprocessing.listed(self.levels)}) in some "
                 "row.",
             )
-        return codes
+        return codes.astype(np.int32)
 
     def zeros_and_ones(self, values: ArrayLike) -> np.ndarray:
         """int32[N] of 0 and 1, from two levels, or from numbers and truth values where no levels
@@ -337,18 +338,8 @@ def _within(name: str, values: ArrayLike, at_least: float, at_most: float) -> np
     return numbers
 
 
-def _cut(numbers: np.ndarray, bounds: tuple[float, float]) -> np.ndarray:
-    return np.clip(numbers, *bounds).astype(np.float32)
-
-
 def _require_whole(name: str, values: ArrayLike, numbers: np.ndarray) -> None:
     if (numbers != np.floor(numbers)).any():
         raise _refused(
             name, values, "has a number that is not whole in some row, but counts are whole."
         )
-
-
-def _whole(name: str, values: ArrayLike, bounds: tuple[float, float]) -> np.ndarray:
-    numbers = _within(name, values, 0, math.inf)
-    _require_whole(name, values, numbers)
-    return np.clip(numbers, math.ceil(bounds[0]), math.floor(bounds[1])).astype(np.int32)
