@@ -81,29 +81,21 @@ class BudgetStatus:
     @property
     def caps(self) -> tuple[Entry, ...]:
         """The entries that have a cap, all of which must be kept."""
-        entries = () if self.entry is None else (self.entry,)
-        return tuple(
-            entry
-            for entry in (*entries, *(entry for entry, _ in self.relatives))
-            if entry.cap is not None
-        )
+        return tuple(entry for entry, _ in self._caps)
+
+    @property
+    def _caps(self) -> list[tuple[Entry, Cap]]:
+        entries = [self.entry, *(entry for entry, _ in self.relatives)]
+        return [(entry, entry.cap) for entry in filter(None, entries) if entry.cap is not None]
 
     @property
     def parts(self) -> tuple[Guarantee, ...]:
         """The guarantees of all planned steps of all fits of which anything counts."""
-        return tuple(
-            guarantee
-            for guarantee in (spend.promise for spend in self.spends)
-            if guarantee is not None
-        )
+        return tuple(filter(None, (spend.promise for spend in self.spends)))
 
     @property
     def _before(self) -> tuple[Guarantee, ...]:
-        return tuple(
-            guarantee
-            for guarantee in (spend.under_filter for spend in self.spends)
-            if guarantee is not None
-        )
+        return tuple(filter(None, (spend.under_filter for spend in self.spends)))
 
     @property
     def reserved(self) -> tuple[Spend, ...]:
@@ -166,7 +158,7 @@ class BudgetStatus:
             self._total([guarantee for guarantee in self.parts if _kind(guarantee) == kind])
             for kind in self.kinds
         )
-        return tuple(bound for bound in bounds if bound is not None)
+        return tuple(filter(None, bounds))
 
     @property
     def kinds(self) -> tuple[tuple[str, str], ...]:
@@ -176,16 +168,12 @@ class BudgetStatus:
     def _total(self, guarantees: Sequence[Guarantee]) -> TotalPrivacy | None:
         if not guarantees:
             return None
-        delta = self.caps[0].cap.delta if self.caps and self.caps[0].cap is not None else None
-        bound = total(guarantees, delta)
+        bound = total(guarantees, next((cap.delta for _, cap in self._caps), None))
         if self.repeated_seeds:
             return dataclasses.replace(bound, epsilon=math.inf, method="one seed")
-        several = len(set(map(unit_of, guarantees))) > 1
-        return (
-            dataclasses.replace(bound, epsilon=math.inf, method="several units")
-            if several
-            else bound
-        )
+        if len(set(map(unit_of, guarantees))) > 1:
+            return dataclasses.replace(bound, epsilon=math.inf, method="several units")
+        return bound
 
     def used(self) -> float | None:
         """Share of the tightest cap that is used up; infinite if it cannot count some fit, None
@@ -197,11 +185,7 @@ class BudgetStatus:
     def _used_of_each(self) -> list[tuple[Entry, Used]]:
         """What is used of each cap; none if one of them cannot count some fit."""
         try:
-            return [
-                (entry, entry.cap.used(self._before))
-                for entry in self.caps
-                if entry.cap is not None
-            ]
+            return [(entry, cap.used(self._before)) for entry, cap in self._caps]
         except _validate.ArgumentError:
             return []
 
@@ -212,14 +196,11 @@ class BudgetStatus:
         if self.caps and len(self.units_with(fit)) > 1:
             return 0
         try:
-            counts = [
-                entry.cap.how_many_more(fit, self._before)
-                for entry in self.caps
-                if entry.cap is not None
-            ]
+            return min(
+                (cap.how_many_more(fit, self._before) for _, cap in self._caps), default=None
+            )
         except _validate.ArgumentError:
             return 0
-        return min(counts, default=None)
 
     def check(self, fits: Sequence[Guarantee], seed: int | None = None) -> str:
         """The rule that allows ``fits``.
@@ -238,20 +219,21 @@ class BudgetStatus:
                 self,
                 code="cap unit",
             )
-        for entry in self.caps:
-            assert entry.cap is not None
+        for entry, cap in self._caps:
             try:
-                allowed = entry.cap.admits(fits, self._before)
-                by_filter = allowed and entry.cap.allows(
-                    map(entry.cap.loss, (*self._before, *fits))
-                )
+                allowed = cap.admits(fits, self._before)
+                by_filter = allowed and cap.allows(map(cap.loss, (*self._before, *fits)))
             except _validate.ArgumentError as error:
                 raise CapError(
                     error.argument, error.value, error.expectation, self, code="cap relation"
                 ) from None
             if not allowed:
                 raise CapError(
-                    "epsilon", fits[0].epsilon, self._refusal(entry, fits), self, code="over cap"
+                    "epsilon",
+                    fits[0].epsilon,
+                    self._refusal(entry.name, cap, fits),
+                    self,
+                    code="over cap",
                 )
             rules.add(FILTER if by_filter else PLAN)
         if (
@@ -275,12 +257,11 @@ class BudgetStatus:
 
         :raises ArgumentError: naming ``cap``, with one of those.
         """
-        caps = [entry.cap for entry in self.caps if entry.cap is not None]
-        if caps and cap not in [
-            dataclasses.replace(existing, order=cap.order) for existing in caps
+        if self._caps and cap not in [
+            dataclasses.replace(existing, order=cap.order) for _, existing in self._caps
         ]:
-            owner = next(entry for entry in self.caps if entry.cap is not None)
-            existing, whose = caps[0], "the cap of these records in the ledger"
+            owner, existing = self._caps[0]
+            whose = "the cap of these records in the ledger"
             if owner is not self.entry:
                 whose = (
                     f"the cap of data set {owner.number} ({owner.name}), with which these "
@@ -316,13 +297,11 @@ class BudgetStatus:
         remaining = tuple(candidate for candidate in self.spends if candidate.key != spend.key)
         return dataclasses.replace(self, spends=remaining).check([spend.guarantee], spend.seed)
 
-    def _refusal(self, entry: Entry, fits: Sequence[Guarantee]) -> str:
-        cap = entry.cap
-        assert cap is not None
+    def _refusal(self, name: str, cap: Cap, fits: Sequence[Guarantee]) -> str:
         subject = "this fit" if len(fits) == 1 else f"these {len(fits)} fits"
         used = cap.used(self._before)
         text = (
-            f"{subject} would raise what is spent on {entry.name!r} above its cap of epsilon = "
+            f"{subject} would raise what is spent on {name!r} above its cap of epsilon = "
             f"{cap.epsilon:g} "
         )
         text += f"at delta = {cap.delta:g}, of which {percent(used.most)} is used."
@@ -364,11 +343,10 @@ class BudgetStatus:
             return False
         as_plan = all(spend.rule == PLAN for spend in self.spends)
         try:
-            caps = [entry.cap for entry in self.caps if entry.cap is not None]
             return all(
                 cap.allows(map(cap.loss, self._before))
                 or (as_plan and cap.kept_by_plan(self._before))
-                for cap in caps
+                for _, cap in self._caps
             )
         except _validate.ArgumentError:
             return False

@@ -274,7 +274,7 @@ class LedgerFile:
                     )
             except OSError as error:
                 raise self.error(error) from error
-            set_fact(database, "key", digest_of(self._made_key(None)))
+            set_fact(database, "key", digest_of(self._made_key()))
 
     def _kept_key(self) -> bytes | None:
         try:
@@ -284,9 +284,9 @@ class LedgerFile:
         except _validate.ArgumentError as error:
             raise self._key_error(error.expectation.rstrip(".")) from error
 
-    def _made_key(self, key: bytes | None) -> bytes:
+    def _made_key(self) -> bytes:
         try:  # everybody who may use the ledger needs the key
-            return make_key(self.key_path, key, self.path.stat().st_mode & 0o660)
+            return make_key(self.key_path, None, self.path.stat().st_mode & 0o660)
         except OSError as error:
             raise self._key_error(f"cannot be made ({error})", error) from error
 
@@ -313,8 +313,7 @@ class LedgerFile:
         is_empty = database.execute("SELECT count(*) FROM datasets").fetchone()[0] == 0
         if not is_empty and (key is None or digest != digest_of(key)):
             raise self._key_error("is missing" if key is None else "belongs to another ledger")
-        if key is None:
-            key = self._made_key(None)
+        key = key or self._made_key()
         if digest != digest_of(key):
             set_fact(database, "key", digest_of(key))
         return key

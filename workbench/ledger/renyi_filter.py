@@ -168,10 +168,8 @@ class Cap:
     def allows(self, losses: Iterable[Loss]) -> bool:
         """Whether fits with these losses together keep the cap."""
         used = Loss.sum(losses)
-        return used.renyi <= self.budget and self._left_of_delta(used) >= 0
-
-    def _left_of_delta(self, used: Loss) -> float:
-        return self.delta - _FILTER_SHARE * self.delta * math.exp(used.log_factor) - used.delta
+        of_filter = _FILTER_SHARE * self.delta * math.exp(used.log_factor)
+        return used.renyi <= self.budget and self.delta - of_filter - used.delta >= 0
 
     def admits(self, fits: Sequence[Guarantee], before: Sequence[Guarantee]) -> bool:
         """Whether ``fits`` may run after ``before``: by the filter, or as the first plan of all by
