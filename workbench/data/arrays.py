@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from workbench import _validate
 from workbench._lazy import pd
 from workbench.data import preprocessing
 from workbench.data.dataset import Dataset
+from workbench.data.schema import Schema
 from workbench.data.tables import from_frame
-
-if TYPE_CHECKING:
-    from numpy.typing import ArrayLike
-
-    from workbench.data.schema import Schema
 
 __all__ = ["evaluation_arrays", "from_arrays"]
 

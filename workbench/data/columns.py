@@ -178,7 +178,8 @@ class Categorical:
             raise _validate.ArgumentError("categories", declared, "must be a list of values.")
         values = list(declared)
         if not values or not all(
-            isinstance(value, str) or (_is_scalar(value) and not pd.isna(value)) for value in values
+            isinstance(value, str) or (pd.api.types.is_scalar(value) and not pd.isna(value))
+            for value in values
         ):
             raise _validate.ArgumentError(
                 "categories", values, "must have at least one value, and no missing ones."
@@ -309,7 +310,3 @@ class Boolean:
 
 
 Column = Numeric | Categorical | Boolean
-
-
-def _is_scalar(value: object) -> bool:
-    return bool(pd.api.types.is_scalar(value))

@@ -5,7 +5,6 @@ one by one.
 from __future__ import annotations
 
 import codecs
-import collections
 import contextlib
 import csv
 import re
@@ -19,7 +18,7 @@ import numpy as np
 
 from workbench import _validate
 from workbench._lazy import pd
-from workbench.data.preprocessing import column_name, names_withheld
+from workbench.data.preprocessing import column_name, names_withheld, repeated
 from workbench.data.unreadable import UnreadableFileError, existing, read_or_refuse
 
 __all__ = ["EXCEL", "SEPARATORS", "csv_parts", "csv_separator", "read_csv"]
@@ -100,7 +99,7 @@ def read_csv(
         the same name or one has none, or the first line seems to be a record instead of names;
         naming ``separator`` or ``decimal``.
     """
-    separator, decimal = _checked_separator(separator), _checked_decimal(decimal)
+    _check_signs(separator, decimal)
     file = existing(path) if isinstance(path, (str, Path)) else path
     shown = path if isinstance(path, (str, Path)) else "open file"
 
@@ -123,7 +122,7 @@ def csv_parts(
     """The table of ``read_csv`` in parts of ``rows`` rows. :raises ArgumentError:
     as ``read_csv``.
     """
-    separator, decimal = _checked_separator(separator), _checked_decimal(decimal)
+    _check_signs(separator, decimal)
     file = existing(path)
 
     def opened() -> tuple[dict[str, Any], Any]:
@@ -161,7 +160,8 @@ def _how_to_read(
 ) -> dict[str, Any]:
     """The arguments with which pandas reads a CSV file, whose names are checked."""
     between = separator or _separator_of(file)
-    commas = (decimal or _usual_decimal(between)) == ","
+    # files with semicolons have them because commas are taken
+    commas = decimal == "," or (decimal is None and between == ";")
     if commas and between == ",":
         raise _validate.ArgumentError(
             "decimal", decimal, "is already the separator of the columns."
@@ -260,28 +260,16 @@ def _rewind(file: Path | BinaryIO) -> None:
         file.seek(0)
 
 
-def _checked_separator(separator: str | None) -> str | None:
-    if separator is not None and not (isinstance(separator, str) and separator in SEPARATORS):
-        separators = ", ".join(map(repr, SEPARATORS))
-        raise _validate.ArgumentError(
-            "separator", separator, f"must be one of {separators}, or None to find it."
-        )
-    return separator
-
-
-def _checked_decimal(decimal: str | None) -> str | None:
-    if decimal is not None and not (isinstance(decimal, str) and decimal in _DECIMALS):
-        raise _validate.ArgumentError(
-            "decimal", decimal, "must be '.' or ',', or None for the usual one."
-        )
-    return decimal
-
-
-def _usual_decimal(separator: str) -> str:
-    """The decimal mark of a file with this separator. Files with semicolons have them because
-    commas are taken.
-    """
-    return "," if separator == ";" else "."
+def _check_signs(separator: str | None, decimal: str | None) -> None:
+    for name, sign, signs in (
+        ("separator", separator, SEPARATORS),
+        ("decimal", decimal, _DECIMALS),
+    ):
+        if sign is not None and not (isinstance(sign, str) and sign in signs):
+            known = ", ".join(map(repr, signs))
+            raise _validate.ArgumentError(
+                name, sign, f"must be one of {known}, or None for the usual one."
+            )
 
 
 def _typed(column: pd.Series) -> pd.Series:
@@ -329,10 +317,9 @@ def _check_names(path: str | Path, labels: list[str]) -> None:
             f"has no name for column {unnamed[0]} in the first line (in pandas: save with "
             "index=False).",
         )
-    repeated = [label for label, times in collections.Counter(labels).items() if times > 1]
-    if repeated:
+    if same := repeated(labels):
         withheld = names_withheld(labels)
-        shown = f"the same name, {withheld}" if withheld else f"the name {repeated[0]!r}"
+        shown = f"the same name, {withheld}" if withheld else f"the name {same[0]!r}"
         raise _validate.ArgumentError(
             "path", str(path), f"has two columns with {shown}: rename one."
         )

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from workbench import _validate
 from workbench._lazy import pd
@@ -18,9 +19,6 @@ from workbench.data.columns import Numeric
 from workbench.data.groups import checked_group_features, checked_groups, group_codes
 from workbench.data.schema import Schema
 from workbench.data.units import checked_max_rows
-
-if TYPE_CHECKING:
-    from numpy.typing import ArrayLike
 
 __all__ = ["Encoding"]
 

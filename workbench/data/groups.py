@@ -5,17 +5,15 @@ group is private.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from workbench import _validate
 from workbench._lazy import pd
 from workbench.data import preprocessing
 from workbench.data.preprocessing import text_of, texts_of
-
-if TYPE_CHECKING:
-    from numpy.typing import ArrayLike
 
 __all__ = ["INTERCEPT", "checked_group_features", "checked_groups", "group_codes"]
 

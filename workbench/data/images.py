@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from workbench import _validate
 from workbench.data.arrays import evaluation_arrays
 from workbench.data.dataset import Dataset
 from workbench.data.preprocessing import unmasked
 from workbench.data.splits import by_record
-from workbench.data.targets import class_names
-
-if TYPE_CHECKING:
-    from numpy.typing import ArrayLike
+from workbench.data.targets import checked_labels, class_names
 
 __all__ = ["from_images", "unit_interval"]
 
@@ -55,43 +53,43 @@ def from_images(
     """
     x = unit_interval(images)
     names = () if labels is None else class_names(classes)
-    y = None if labels is None else _checked_labels("labels", labels, len(x), names)
+    shape = tuple(int(side) for side in x.shape[1:])
+    given = ("images",) if labels is None else ("images", "labels")
+    train = [x] if labels is None else [x, checked_labels("labels", labels, len(x), names)]
     if evaluation is None:
-        arrays = [array for array in (x, y) if array is not None]
-        held_out = by_record(arrays, evaluation_fraction, split_seed)
-        both = [(array[~held_out], array[held_out]) for array in arrays]
+        held_out = by_record(train, evaluation_fraction, split_seed)
+        evaluated = [array[held_out] for array in train]
+        train = [array[~held_out] for array in train]
     else:
-        evaluation_by_name = evaluation_arrays(
-            evaluation, ("images",) if y is None else ("images", "labels")
-        )
-        both = [(x, _held_out_images(evaluation_by_name["images"], x.shape[1:]))]
-        if y is not None:
-            both.append(
-                (
-                    y,
-                    _checked_labels(
-                        "evaluation labels", evaluation_by_name["labels"], len(both[0][1]), names
-                    ),
-                )
+        by_name = evaluation_arrays(evaluation, given)
+        evaluated = [unit_interval(by_name["images"], "evaluation images")]
+        if evaluated[0].shape[1:] != x.shape[1:]:
+            raise _validate.ArgumentError(
+                "evaluation images",
+                evaluated[0],
+                f"must have the same size as the others, {' x '.join(map(str, shape))}.",
             )
-        if len(x) < 2 or not len(both[0][1]):
+        if labels is not None:
+            evaluated.append(
+                checked_labels("evaluation labels", by_name["labels"], len(evaluated[0]), names)
+            )
+        if len(x) < 2 or not len(evaluated[0]):
             raise _validate.ArgumentError(
                 "images",
                 type(images).__name__,
                 "must have at least 2 training images and 1 evaluation image.",
             )
-    shape = tuple(int(side) for side in x.shape[1:])
     return Dataset(
         name=name,
         description=f"{' x '.join(map(str, shape))} images"
         + (f", {len(names)} classes." if names else "."),
-        train=tuple(training for training, _ in both),
-        evaluation=tuple(evaluation_by_name for _, evaluation_by_name in both),
-        target_name="label" if y is not None else "",
+        train=tuple(train),
+        evaluation=tuple(evaluated),
+        target_name="" if labels is None else "label",
         classes=names,
         unit=unit,
         evaluation_is_public=evaluation_is_public,
-        arrays=("x", "y") if y is not None else ("x",),
+        arrays=("x", "y")[: len(train)],
         image_shape=shape,
     )
 
@@ -130,36 +128,3 @@ def unit_interval(images: ArrayLike, argument: str = "images") -> np.ndarray:
             "largest value first.",
         )
     return values.astype(np.float32)
-
-
-def _held_out_images(images: ArrayLike, shape: tuple[int, ...]) -> np.ndarray:
-    x = unit_interval(images, "evaluation images")
-    if x.shape[1:] != shape:
-        raise _validate.ArgumentError(
-            "evaluation images",
-            x,
-            f"must have the same size as the others, {' x '.join(map(str, shape))}.",
-        )
-    return x
-
-
-def _checked_labels(
-    argument: str, labels: ArrayLike, num_images: int, names: tuple[str, ...]
-) -> np.ndarray:
-    """int32[N] of whole numbers, positions in ``names``."""
-    values = unmasked(argument, labels)
-    if values.shape != (num_images,):
-        raise _validate.ArgumentError(
-            argument, values, f"must have shape ({num_images},), one label per image."
-        )
-    if values.dtype.kind not in "iu":
-        raise _validate.ArgumentError(
-            argument, str(values.dtype), "must be whole numbers 0, 1, ... with an integer type."
-        )
-    if values.size and not (values.min() >= 0 and values.max() < len(names)):
-        raise _validate.ArgumentError(
-            argument,
-            str(values.dtype),
-            f"must be in 0 .. {len(names) - 1}; declare all classes in classes=.",
-        )
-    return values.astype(np.int32)

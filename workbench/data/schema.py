@@ -9,18 +9,16 @@ import math
 import numbers
 from collections.abc import Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from workbench import _validate
 from workbench._lazy import pd
 from workbench.data import preprocessing
 from workbench.data.columns import Boolean, Categorical, Column, Numeric
 from workbench.data.preprocessing import listed
-
-if TYPE_CHECKING:
-    from numpy.typing import ArrayLike
 
 __all__ = ["Schema", "as_table", "columns_of", "with_index"]
 

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from workbench import _validate
 from workbench.data.arrays import evaluation_arrays
 from workbench.data.dataset import Dataset
 from workbench.data.preprocessing import unmasked
 from workbench.data.splits import by_record
-from workbench.data.targets import class_names
-
-if TYPE_CHECKING:
-    from numpy.typing import ArrayLike
+from workbench.data.targets import checked_labels, class_names
 
 __all__ = ["from_tokens"]
 
@@ -62,16 +60,22 @@ def from_tokens(
         "vocabulary_size", vocabulary_size, at_least=2, at_most=np.iinfo(np.int32).max
     )
     names = () if y is None else class_names(classes)
-    columns = {"x": x} if y is None else {"x": x, "y": y}
-    arrays = _checked(columns, size, len(names))
+    columns = ("x",) if y is None else ("x", "y")
+
+    def checked(x: ArrayLike, y: ArrayLike | None = None, prefix: str = "") -> list[np.ndarray]:
+        tokens = _checked_tokens(f"{prefix}x", x, size)
+        return [
+            tokens,
+            *([] if y is None else [checked_labels(f"{prefix}y", y, len(tokens), names)]),
+        ]
+
+    arrays = checked(x, y)
     length = arrays[0].shape[1]
     if evaluation is None:
         held_out = by_record(arrays, evaluation_fraction, split_seed)
         both = [(array[~held_out], array[held_out]) for array in arrays]
     else:
-        evaluated = _checked(
-            evaluation_arrays(evaluation, tuple(columns)), size, len(names), "evaluation "
-        )
+        evaluated = checked(**evaluation_arrays(evaluation, columns), prefix="evaluation ")
         if evaluated[0].shape[1] != length:
             raise _validate.ArgumentError(
                 "evaluation x",
@@ -96,46 +100,28 @@ def from_tokens(
         classes=names,
         unit=unit,
         evaluation_is_public=evaluation_is_public,
-        arrays=tuple(columns),
+        arrays=columns,
         vocabulary_size=size,
     )
 
 
-def _checked(
-    columns: dict[str, Any], vocabulary_size: int, num_classes: int, prefix: str = ""
-) -> list[np.ndarray]:
-    """int32 arrays of tokens and of classes. Errors show no value of a record."""
-    limits = {
-        "x": (
-            vocabulary_size,
-            "tokens; declare a larger vocabulary_size, or give other words a common token",
+def _checked_tokens(argument: str, x: ArrayLike, vocabulary_size: int) -> np.ndarray:
+    """int32[N, T]. Errors show no token of a record."""
+    values = unmasked(argument, x)
+    if values.ndim != 2 or not values.shape[1]:
+        shown = values if values.ndim else type(x).__name__
+        raise _validate.ArgumentError(
+            argument, shown, "must have shape (sequences, tokens), all of one length."
         )
-    }
-    limits["y"] = (num_classes, "numbers of the classes; declare all of them in classes=")
-    checked: list[np.ndarray] = []
-    for name, array in columns.items():
-        argument, (count, remedy) = f"{prefix}{name}", limits[name]
-        values = unmasked(argument, array)
-        if name == "x" and (values.ndim != 2 or not values.shape[1]):
-            raise _validate.ArgumentError(
-                argument, _form(values), "must have shape (sequences, tokens), all of one length."
-            )
-        if name == "y" and values.shape != checked[0].shape[:1]:
-            raise _validate.ArgumentError(
-                argument, _form(values), f"must have shape ({len(checked[0])},), one per sequence."
-            )
-        if values.dtype.kind not in "iu":
-            raise _validate.ArgumentError(
-                argument, str(values.dtype), "must be whole numbers with an integer type."
-            )
-        if values.size and not (values.min() >= 0 and values.max() < count):
-            raise _validate.ArgumentError(
-                argument, values, f"has values outside 0 .. {count - 1}, the {remedy}."
-            )
-        checked.append(values.astype(np.int32))
-    return checked
-
-
-def _form(values: np.ndarray) -> Any:
-    """What an error may show of ``values``: type and shape."""
-    return values if values.ndim else type(values.item()).__name__
+    if values.dtype.kind not in "iu":
+        raise _validate.ArgumentError(
+            argument, str(values.dtype), "must be whole numbers with an integer type."
+        )
+    if values.size and not (values.min() >= 0 and values.max() < vocabulary_size):
+        raise _validate.ArgumentError(
+            argument,
+            values,
+            f"has values outside 0 .. {vocabulary_size - 1}, the tokens; declare a larger "
+            "vocabulary_size, or give other words a common token.",
+        )
+    return values.astype(np.int32)

@@ -6,14 +6,12 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from workbench import _validate
-
-if TYPE_CHECKING:
-    import pandas as pd
+from workbench._lazy import pd
 
 __all__ = [
     "by_place",

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import collections
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from workbench import _validate
 from workbench._lazy import pd
@@ -17,9 +18,6 @@ from workbench.data.preprocessing import column_name
 from workbench.data.schema import Schema, as_table, with_index
 from workbench.data.splits import by_record, checked
 from workbench.data.units import Units, checked_identifiers, checked_max_rows, divided, unit_called
-
-if TYPE_CHECKING:
-    from numpy.typing import ArrayLike
 
 __all__ = ["from_frame", "named_columns"]
 

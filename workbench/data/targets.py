@@ -10,6 +10,7 @@ from collections.abc import Hashable, Iterable, Mapping
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from workbench import _validate
 from workbench._lazy import pd
@@ -24,9 +25,17 @@ from workbench.data.preprocessing import (
     text_of,
     text_or_none,
     texts_of,
+    unmasked,
 )
 
-__all__ = ["binary_target", "class_names", "declared_classes", "numeric_target", "thresholded"]
+__all__ = [
+    "binary_target",
+    "checked_labels",
+    "class_names",
+    "declared_classes",
+    "numeric_target",
+    "thresholded",
+]
 
 _MOST_CLASSES = 10_000
 
@@ -44,7 +53,10 @@ def binary_target(
         or cannot occur.
     """
     name = str(column.name)
-    _refuse_missing(column)
+    if column.isna().any():
+        raise _validate.ArgumentError(
+            "target", name, "is missing in some row; drop such rows first.", code=MISSING
+        )
     truth_values = pd.api.types.is_bool_dtype(column.dtype)
     if positive is None:
         values = numbers_in(column)
@@ -142,6 +154,32 @@ def class_names(classes: Iterable[Any] | int | None) -> tuple[str, ...]:
     return names
 
 
+def checked_labels(
+    argument: str, labels: ArrayLike, num_records: int, names: tuple[str, ...]
+) -> np.ndarray:
+    """int32[N] of whole numbers, positions in ``names``. Errors show no label.
+
+    :raises ArgumentError: naming ``argument``.
+    """
+    values = unmasked(argument, labels)
+    if values.shape != (num_records,):
+        shown = values if values.ndim else type(labels).__name__
+        raise _validate.ArgumentError(
+            argument, shown, f"must have shape ({num_records},), one for each record."
+        )
+    if values.dtype.kind not in "iu":
+        raise _validate.ArgumentError(
+            argument, str(values.dtype), "must be whole numbers 0, 1, ... with an integer type."
+        )
+    if values.size and not (values.min() >= 0 and values.max() < len(names)):
+        raise _validate.ArgumentError(
+            argument,
+            values,
+            f"has values outside 0 .. {len(names) - 1}; declare all classes in classes=.",
+        )
+    return values.astype(np.int32)
+
+
 def _classes_needed(classes: Iterable[Any] | int | None) -> _validate.ArgumentError:
     return _validate.ArgumentError(
         "classes",
@@ -150,20 +188,6 @@ def _classes_needed(classes: Iterable[Any] | int | None) -> _validate.ArgumentEr
         "classes=10 for 0 .. 9. Classes that are read off private labels could reveal a single "
         "record.",
     )
-
-
-def _refuse_missing(column: pd.Series) -> None:
-    """Check that no value is missing.
-
-    :raises ArgumentError: naming ``target``.
-    """
-    if column.isna().any():
-        raise _validate.ArgumentError(
-            "target",
-            str(column.name),
-            "is missing in some row; drop such rows first.",
-            code=MISSING,
-        )
 
 
 def numeric_target(column: pd.Series, bounds: tuple[float, float]) -> np.ndarray:

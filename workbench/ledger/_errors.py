@@ -30,15 +30,27 @@ RESTORE = (
 OTHER_FILE = "Name another file with ledger= or $WORKBENCH_LEDGER"
 NO_OTHER_FILE = "Another file would know neither what was spent before nor any cap."
 
-_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
-_USED_UP = {errno.EMFILE, errno.ENFILE}
 _PROBED = 64 * 1024  # bytes
-_REFUSED = {errno.EACCES, errno.EPERM, errno.EROFS}
+_OF_ERRNO = {
+    **dict.fromkeys((errno.ENOSPC, errno.EDQUOT, errno.EFBIG), "disk full"),
+    errno.EIO: "disk error",
+    **dict.fromkeys((errno.EMFILE, errno.ENFILE), "used up"),
+    **dict.fromkeys((errno.EACCES, errno.EPERM, errno.EROFS), "not writable"),
+}
 # https://www.sqlite.org/rescode.html; ``sqlite_errorcode`` is extended, and its lowest 8 bits are
 # the primary code
-_SQLITE_LOCKED = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_PROTOCOL}
-_SQLITE_REFUSED = {sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM, sqlite3.SQLITE_AUTH}
-_SQLITE_DAMAGED = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
+_OF_SQLITE = {
+    sqlite3.SQLITE_FULL: "disk full",
+    sqlite3.SQLITE_IOERR: "disk error",
+    sqlite3.SQLITE_CANTOPEN: "not reachable",
+    **dict.fromkeys(
+        (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM, sqlite3.SQLITE_AUTH), "not writable"
+    ),
+    **dict.fromkeys(
+        (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_PROTOCOL), "locked"
+    ),
+    **dict.fromkeys((sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB), "damaged"),
+}
 
 
 class LedgerError(Exception):
@@ -95,7 +107,7 @@ class DamageError(Exception):
 
 def is_locked(error: sqlite3.Error) -> bool:
     """Whether the database is temporarily locked by another connection."""
-    return _primary(error) in _SQLITE_LOCKED
+    return _code(error)[0] == "locked"
 
 
 def ledger_error(
@@ -169,39 +181,18 @@ _UNUSABLE = {
 }
 
 
-def _primary(error: sqlite3.Error) -> int | None:
-    """SQLite's primary result code; None for an error that is Python's."""
-    extended = getattr(error, "sqlite_errorcode", None)
-    return None if extended is None else extended & 0xFF
-
-
 def _code(error: OSError | sqlite3.Error | UnicodeDecodeError | DamageError) -> tuple[str, int]:
     """The code of a ``LedgerError``, and the error number of a ``LedgerDiskError``."""
     if isinstance(error, DamageError):
         return error.code, 0
     if isinstance(error, UnicodeDecodeError):
         return "damaged", 0
+    if isinstance(error, FileNotFoundError):
+        return "gone", 0
     if isinstance(error, OSError):
         number = error.errno or 0
-        if number in _FULL:
-            return "disk full", number
-        if number == errno.EIO:
-            return "disk error", number
-        if isinstance(error, FileNotFoundError):
-            return "gone", 0
-        if number in _USED_UP:
-            return "used up", 0
-        return "not writable" if number in _REFUSED else "not reachable", 0
-    primary = _primary(error)
-    if primary == sqlite3.SQLITE_FULL:
-        return "disk full", errno.ENOSPC
-    if primary == sqlite3.SQLITE_IOERR:
-        return "disk error", errno.EIO
-    if primary == sqlite3.SQLITE_CANTOPEN:
-        return "not reachable", 0
-    if primary in _SQLITE_REFUSED:
-        return "not writable", 0
-    if primary in _SQLITE_LOCKED:
-        return "locked", 0
-    # a value that cannot be bound, or a statement that fails, says nothing about the file
-    return "damaged" if primary in _SQLITE_DAMAGED else "not done", 0
+        return _OF_ERRNO.get(number, "not reachable"), number
+    # an error of Python's has no code of SQLite; a value that cannot be bound, or a statement that
+    # fails, says nothing about the file
+    code = _OF_SQLITE.get(getattr(error, "sqlite_errorcode", 0) & 0xFF, "not done")
+    return code, errno.ENOSPC if code == "disk full" else errno.EIO

@@ -10,9 +10,10 @@ import weakref
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
+from numpy.typing import DTypeLike
 
 from workbench import _validate
 from workbench.data.dataset import PRESENT, Dataset
@@ -23,9 +24,6 @@ from workbench.data.storage.facts import dataset_facts
 from workbench.data.storage.form import EVALUATION, ROWS, TRAIN, Opened, open_file
 from workbench.data.storage.keys import found_key, named_key
 from workbench.data.units import Units
-
-if TYPE_CHECKING:
-    from numpy.typing import DTypeLike
 
 __all__ = ["READINGS", "DrawnAhead", "Loaded", "Stored", "StoredArray", "dataset", "open_records"]
 
