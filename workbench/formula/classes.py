@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import jax.numpy as jnp
 import numpy as np
+from numpy.typing import ArrayLike
 from numpyro import distributions as dist
 from numpyro.distributions.transforms import OrderedTransform
 from scipy import special
@@ -18,9 +19,6 @@ from workbench.formula.counts import EVEN
 from workbench.formula.family import Array, Family, Gradient, Units, Values
 from workbench.formula.response import Response
 from workbench.models import scoring
-
-if TYPE_CHECKING:
-    from numpy.typing import ArrayLike
 
 __all__ = ["Categorical", "Cumulative"]
 

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
-import jax.numpy as jnp
 import numpy as np
+from numpy.typing import ArrayLike
 from numpyro import distributions as dist
 
 from workbench import _validate
 from workbench.formula import links
-from workbench.formula.family import Array, Family, Gradient, Values
+from workbench.formula.family import Array, Chances, Family, Gradient, Values
 from workbench.formula.likelihoods import BetaOfMean, GammaOfMean
 from workbench.formula.response import Response
-
-if TYPE_CHECKING:
-    from numpy.typing import ArrayLike
 
 __all__ = ["Beta", "Gamma", "Gaussian", "StudentT"]
 
@@ -136,13 +133,11 @@ class Gamma(Family):
         return links.safe_exp(self._log_mean(response, predictor))
 
 
-class Beta(Family):
+class Beta(Chances):
     """Shares between 0 and 1, with the variance mean x (1 - mean) / (1 + ``concentration``)."""
 
     name = "beta"
     summary = "Shares between 0 and 1 that are no counts, such as a percentage."
-    links = ("logit", "probit", "cloglog")
-    ratio: ClassVar = {"logit": "odds ratio"}
     kind = "share"
 
     def check(self, response: Response) -> None:
@@ -172,8 +167,3 @@ class Beta(Family):
         return BetaOfMean(
             *links.log_probabilities(self.link, predictor), parameters["concentration"]
         )
-
-    def mean(
-        self, response: Response, predictor: Array, parameters: Values, **extras: Array
-    ) -> Array:
-        return jnp.exp(links.log_cdf(self.link, predictor))

@@ -4,21 +4,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import jax.numpy as jnp
 import numpy as np
+from numpy.typing import ArrayLike
 from numpyro import distributions as dist
 
 from workbench.data import preprocessing
 from workbench.formula import links
-from workbench.formula.family import Array, Family, Gradient, Values
+from workbench.formula.family import Array, Chances, Family, Gradient, Values
 from workbench.formula.likelihoods import NegativeBinomialOfMean, PoissonOfMean, Successes
 from workbench.formula.response import MOST, Response
 from workbench.models import scoring
-
-if TYPE_CHECKING:
-    from numpy.typing import ArrayLike
 
 __all__ = ["EVEN", "Bernoulli", "Binomial", "NegativeBinomial", "Poisson"]
 
@@ -27,13 +25,11 @@ EVEN = (
 )
 
 
-class Bernoulli(Family):
+class Bernoulli(Chances):
     """Yes or no. The predictor is that of the second level's probability."""
 
     name = "bernoulli"
     summary = "Yes or no: the probability of the second of two levels."
-    links = ("logit", "probit", "cloglog")
-    ratio: ClassVar = {"logit": "odds ratio"}
     kind = "class"
 
     def target_words(self, response: Response) -> str:
@@ -59,11 +55,6 @@ class Bernoulli(Family):
         if self.link == "logit":
             return dist.Bernoulli(logits=predictor)
         return Successes(*links.log_probabilities(self.link, predictor), 1)
-
-    def mean(
-        self, response: Response, predictor: Array, parameters: Values, **extras: Array
-    ) -> Array:
-        return jnp.exp(links.log_cdf(self.link, predictor))
 
     def scores(
         self, response: Response, y: np.ndarray, predictions: np.ndarray, **extras: np.ndarray
@@ -97,14 +88,12 @@ class _Counts(Family):
         return response.counts(values)
 
 
-class Binomial(_Counts):
+class Binomial(_Counts, Chances):
     """Successes in a declared number of trials."""
 
     name = "binomial"
     summary = "Successes in a number of trials, such as 3 of 12."
-    links = ("logit", "probit", "cloglog")
     extras = ("trials",)
-    ratio: ClassVar = {"logit": "odds ratio"}
 
     def target_words(self, response: Response) -> str:
         return f"probability of a success in a trial; {response.name} counts successes"
@@ -143,7 +132,7 @@ class Binomial(_Counts):
     def mean(
         self, response: Response, predictor: Array, parameters: Values, **extras: Array
     ) -> Array:
-        return extras.get("trials", 1) * jnp.exp(links.log_cdf(self.link, predictor))
+        return extras.get("trials", 1) * super().mean(response, predictor, parameters)
 
 
 class Poisson(_Counts):

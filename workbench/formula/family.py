@@ -7,20 +7,19 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
+from numpy.typing import ArrayLike
 from numpyro import distributions as dist
 
 from workbench import _validate
 from workbench.formula import links
 from workbench.formula.response import LARGEST, Response
 
-if TYPE_CHECKING:
-    from numpy.typing import ArrayLike
-
-__all__ = ["Family", "Gradient", "Units", "number_scores"]
+__all__ = ["Chances", "Family", "Gradient", "Units", "number_scores"]
 
 Array = jax.Array
 Values = Mapping[str, Any]
@@ -263,6 +262,18 @@ class Family:
         return links.log_mean(
             self.link, self._linear(response, predictor), _FLOOR * self.units(response).scale
         )
+
+
+class Chances(Family):
+    """A family whose mean is a probability, or a multiple of one."""
+
+    links = ("logit", "probit", "cloglog")
+    ratio: ClassVar = {"logit": "odds ratio"}
+
+    def mean(
+        self, response: Response, predictor: Array, parameters: Values, **extras: Array
+    ) -> Array:
+        return jnp.exp(links.log_cdf(self.link, predictor))
 
 
 def number_scores(y: np.ndarray, predictions: np.ndarray) -> dict[str, float]:

@@ -9,19 +9,17 @@ logarithms.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 from jax.scipy.special import gammaln
+from jax.typing import ArrayLike
 from numpyro import distributions as dist
 from numpyro.distributions import constraints
 from numpyro.distributions.util import validate_sample
 
 from workbench.formula.links import safe_exp
-
-if TYPE_CHECKING:
-    from jax.typing import ArrayLike
 
 __all__ = [
     "BetaOfMean",

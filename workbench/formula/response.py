@@ -7,16 +7,13 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from workbench import _validate
 from workbench._lazy import pd
 from workbench.data import preprocessing
-
-if TYPE_CHECKING:
-    from numpy.typing import ArrayLike
 
 __all__ = ["LARGEST", "MOST", "Response"]
 

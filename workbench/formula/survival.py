@@ -5,11 +5,12 @@ from __future__ import annotations
 import bisect
 import itertools
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import jax.numpy as jnp
 import numpy as np
 from jax.scipy.special import gammaln
+from numpy.typing import ArrayLike
 from numpyro import distributions as dist
 
 from workbench.data import preprocessing
@@ -17,9 +18,6 @@ from workbench.formula import links
 from workbench.formula.family import Array, Family, Gradient, Values
 from workbench.formula.likelihoods import TimeToEvent
 from workbench.formula.response import Response
-
-if TYPE_CHECKING:
-    from numpy.typing import ArrayLike
 
 __all__ = ["Exponential", "Weibull"]
 
