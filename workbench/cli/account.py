@@ -9,10 +9,14 @@ import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from workbench import plots
 from workbench._validate import ArgumentError, integer, text
 from workbench.cli.shell import DONE, Parser, add_command, add_json, add_settings, number
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 __all__ = ["add"]
 
@@ -69,7 +73,7 @@ def _account(arguments: argparse.Namespace) -> int:
     from workbench.privacy import accounting
     from workbench.privacy.steps import LAWS
 
-    figure = None if arguments.figure is None else _writable_file("figure", arguments.figure)
+    figure = None if arguments.figure is None else _writable_file(arguments.figure)
     plan = _completed_plan(arguments)
     if arguments.compare:
         return _compare(plan, arguments, figure)
@@ -111,10 +115,7 @@ def _account(arguments: argparse.Namespace) -> int:
                 f"{bar * round(40 * value / longest) if longest > 0 else ''}"
             )
     if figure is not None:
-        from workbench.plots import epsilon_figure, png
-
-        figure.write_bytes(png(epsilon_figure(curve, plan["delta"])))
-        print(f"Saved: {figure}", file=sys.stderr)
+        _save(plots.epsilon_figure(curve, plan["delta"]), figure)
     return DONE
 
 
@@ -186,22 +187,24 @@ def _compare(plan: dict[str, Any], arguments: argparse.Namespace, figure: Path |
             value = "-" if math.isnan(row.epsilon) else f"{row.epsilon:.4f}"
             print(f"{row.sampler:21}{row.relation:19}{row.accountant:13}{value:>10}   {row.note}")
     if figure is not None:
-        from workbench.plots import comparison_figure, png
-
         title = (
             f"sigma = {numbers['noise_multiplier']:g}, q = {numbers['sampling_rate']:g}, T = "
             f"{numbers['steps']:,}, delta = {numbers['delta']:g}"
         )
-        figure.write_bytes(png(comparison_figure(table, title)))
-        print(f"Saved: {figure}", file=sys.stderr)
+        _save(plots.comparison_figure(table, title), figure)
     return DONE
 
 
-def _writable_file(argument: str, text: str) -> Path:
+def _save(figure: Figure, path: Path) -> None:
+    path.write_bytes(plots.png(figure))
+    print(f"Saved: {path}", file=sys.stderr)
+
+
+def _writable_file(text: str) -> Path:
     """The path of a PNG file, checked without writing to it."""
     path = Path(text).expanduser()
     if path.suffix != ".png":
-        raise ArgumentError(argument, text, "must end in .png.")
+        raise ArgumentError("figure", text, "must end in .png.")
     if not path.parent.is_dir() or not os.access(path if path.exists() else path.parent, os.W_OK):
-        raise ArgumentError(argument, text, "cannot write there.")
+        raise ArgumentError("figure", text, "cannot write there.")
     return path

@@ -26,6 +26,7 @@ _SETTINGS = (
     "strategy",
     "devices",
 )
+_OF_THE_ATTACK = ("mode", "trials", "num_canaries", "max_rows", "confidence", "bug")
 _DEFAULTS = {
     "epsilon": 1.0,
     "delta": 0.01,
@@ -110,13 +111,7 @@ def _audit(arguments: argparse.Namespace) -> int:
     result = audit(
         sources.model(arguments.model, {}),
         arguments.data,
-        **{name: getattr(arguments, name) for name in _SETTINGS},
-        mode=arguments.mode,
-        trials=arguments.trials,
-        num_canaries=arguments.num_canaries,
-        max_rows=arguments.max_rows,
-        confidence=arguments.confidence,
-        bug=arguments.bug,
+        **{name: getattr(arguments, name) for name in (*_SETTINGS, *_OF_THE_ATTACK)},
         parts=arguments.parts or PARTS,
     )
     print(json.dumps(result.to_dict()) if arguments.json else result.statement())

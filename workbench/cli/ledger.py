@@ -5,9 +5,7 @@
 from __future__ import annotations
 
 import argparse
-import csv
 import dataclasses
-import io
 import json
 import math
 import shlex
@@ -16,7 +14,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from workbench._csv import inert
+from workbench._csv import to_csv
+from workbench._lazy import pd
 from workbench._numbers import upper
 from workbench._validate import ArgumentError, printable
 from workbench.cli.shell import DONE, Parser, add_command, add_json, check_out, number, written
@@ -330,25 +329,16 @@ def _export(book: Ledger, out: str | None) -> None:
 def _as_csv(tables: Mapping[str, Sequence[Mapping[str, Any]]]) -> str:
     """The fits, each with the name of its data set and the epsilon and delta that it promised."""
     names = {row["number"]: row["name"] for row in tables["datasets"]}
-    rows = []
-    for spend in tables["spends"]:
-        plain = {
+    rows = [
+        {
             name: json.dumps(value) if isinstance(value, dict) else value
-            for name, value in spend.items()
+            for name, value in row.items()
         }
-        promised = {name: spend["guarantee"][name] for name in ("epsilon", "delta")}
-        rows.append(
-            {
-                name: inert(value)
-                for name, value in {**plain, "name": names[spend["dataset"]], **promised}.items()
-            }
-        )
-    text = io.StringIO()
-    if rows:
-        writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(rows)
-    return text.getvalue()
+        | {"name": names[row["dataset"]]}
+        | {name: row["guarantee"][name] for name in ("epsilon", "delta")}
+        for row in tables["spends"]
+    ]
+    return to_csv(pd.DataFrame(rows, dtype=object), index=False) if rows else ""
 
 
 _ACTIONS: dict[str, Callable[[Ledger, argparse.Namespace], Answer]] = {

@@ -78,12 +78,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _carried_out(parsed: argparse.Namespace) -> int:
     """Do what a command asks for; the exit code. Errors that have a sentence are printed as one."""
+    code = FAILED
     try:
-        code = int(parsed.run(parsed))
+        done = int(parsed.run(parsed))
         sys.stdout.flush()  # here a closed pipe or a full disk can still be said
-        return code
+        return done
     except ArgumentError as error:
-        message = printable(in_options(error))
+        message, code = printable(in_options(error)), UNUSABLE
     except KeyboardInterrupt:
         print(_interrupt.sentence(parsed.command), file=sys.stderr)
         return STOPPED
@@ -102,24 +103,22 @@ def _carried_out(parsed: argparse.Namespace) -> int:
             reason = f"cannot write to standard output: {error.strerror}."
         else:
             raise
-        print(f"workbench {parsed.command}: {printable(reason)}", file=sys.stderr)
-        return FAILED
+        message = printable(reason)
     except (RuntimeError, AssertionError) as error:  # JAX asserts that it has a device
         from workbench.inference.processes import ProcessError
 
         reason = str(error) if isinstance(error, ProcessError) else _why_no_device()
         if not reason:
             raise
-        print(f"workbench {parsed.command}: {printable(reason)}", file=sys.stderr)
-        return FAILED
+        message = printable(reason)
     except ValueError as error:
         from workbench.clipping import PrivacyModelError
 
         if not isinstance(error, PrivacyModelError):
             raise
-        message = str(error)
+        message, code = str(error), UNUSABLE
     print(f"workbench {parsed.command}: {message}", file=sys.stderr)
-    return UNUSABLE
+    return code
 
 
 def _drop_output() -> None:

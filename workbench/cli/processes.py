@@ -13,14 +13,12 @@ import sys
 import tempfile
 import threading
 from collections.abc import Sequence
-from typing import IO, TYPE_CHECKING, Any
+from types import ModuleType
+from typing import IO, Any
 
 from workbench import _validate
 from workbench._validate import ArgumentError
 from workbench.cli.shell import DONE, FAILED, STOPPED
-
-if TYPE_CHECKING:
-    from types import ModuleType
 
 __all__ = ["add_processes", "end", "follows", "join"]
 

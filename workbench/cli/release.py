@@ -69,14 +69,10 @@ def _predict(arguments: argparse.Namespace) -> int:
     result = results.load(arguments.result)
     records = sources.table("records", arguments.records)
     predictions = result.predict(records)
-    if predictions.ndim == 1:
-        table = records.assign(prediction=predictions)
-    else:
-        columns = {
-            f"prediction_{index}": predictions[:, index] for index in range(predictions.shape[1])
-        }
-        table = records.assign(**columns)
-    written(to_csv(table, index=False), arguments.out)
+    columns = {"prediction": predictions}
+    if predictions.ndim > 1:
+        columns = {f"prediction_{index}": column for index, column in enumerate(predictions.T)}
+    written(to_csv(records.assign(**columns), index=False), arguments.out)
     return DONE
 
 

@@ -9,7 +9,7 @@ import json
 import math
 import sys
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -173,24 +173,18 @@ def _take_data(plan: dict[str, Any], arguments: argparse.Namespace) -> None:
         plan["data"] = packed(arguments)
 
 
-@contextlib.contextmanager
-def _executor(arguments: argparse.Namespace) -> Iterator[Any]:
+def _executor(arguments: argparse.Namespace) -> contextlib.AbstractContextManager[Any]:
     """The executor of the fits: processes or a dask cluster, None for this process."""
     if arguments.workers is not None:
         from workbench.sweeps.executors import Processes
 
-        with Processes(
-            integer("workers", arguments.workers, at_least=1, at_most=_MOST_WORKERS)
-        ) as pool:
-            yield pool
-    elif arguments.scheduler is not None:
-        with _client(arguments.scheduler) as client:
-            yield client
-    else:
-        yield None
+        return Processes(integer("workers", arguments.workers, at_least=1, at_most=_MOST_WORKERS))
+    if arguments.scheduler is not None:
+        return _client(arguments.scheduler)
+    return contextlib.nullcontext()
 
 
-def _client(address: str) -> Any:
+def _client(address: str) -> contextlib.AbstractContextManager[Any]:
     """A client of a dask scheduler. :raises ArgumentError: naming ``scheduler``."""
     try:
         from distributed import Client
