@@ -7,9 +7,10 @@ from __future__ import annotations
 import secrets
 import warnings
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
@@ -28,10 +29,6 @@ from workbench.sklearn._inputs import (
     records_of,
     refuse_foreign,
 )
-
-if TYPE_CHECKING:
-    from numpy.typing import ArrayLike
-
 
 __all__ = ["PrivateEstimator"]
 

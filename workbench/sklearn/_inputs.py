@@ -7,19 +7,17 @@ from __future__ import annotations
 import contextlib
 import warnings
 from collections.abc import Hashable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
+from sklearn.base import BaseEstimator
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import validate_data
 
 from workbench import _validate
 from workbench.data import preprocessing
 from workbench.data.preprocessing import Bounds
-
-if TYPE_CHECKING:
-    from numpy.typing import ArrayLike
-    from sklearn.base import BaseEstimator
 
 __all__ = [
     "bounds_of",
@@ -206,11 +204,10 @@ def _refuse_quotable(argument: str, values: ArrayLike, *, columns: bool) -> None
     ):
         raise _validate.ArgumentError(argument, form, f"{_COMPLEX}: give real numbers.")
     if array.dtype.kind in "OUSVmM" and array.ndim:
+        ok = array.dtype.kind in "OUS"
         try:
-            ok = array.dtype.kind in "OUS"
-            array.astype(np.float64)
-        except TypeError:  # scikit-learn's message shows a type and no cell
-            ok = array.dtype.kind in "OUS"
+            with contextlib.suppress(TypeError):  # scikit-learn's shows a type and no cell
+                array.astype(np.float64)
         except (ValueError, OverflowError):
             ok = False
         if not ok:

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 from sklearn.base import ClassifierMixin
 
 from workbench.data.columns import Boolean
 from workbench.data.preprocessing import text_of
 from workbench.sklearn._estimator import PrivateEstimator
 from workbench.sklearn._inputs import classes_of, codes_of, drawn_rows, records_of, refuse_foreign
-
-if TYPE_CHECKING:
-    from numpy.typing import ArrayLike
 
 __all__ = ["PrivateClassifier"]
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 from sklearn.base import ClusterMixin
 from sklearn.utils.validation import check_is_fitted
 
@@ -13,9 +14,6 @@ from workbench.data import from_arrays, preprocessing
 from workbench.models import checks, get
 from workbench.sklearn._estimator import PrivateEstimator
 from workbench.sklearn._inputs import bounds_of, features_of, records_of, refuse_foreign
-
-if TYPE_CHECKING:
-    from numpy.typing import ArrayLike
 
 __all__ = ["PrivateClusterer"]
 

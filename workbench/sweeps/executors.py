@@ -218,17 +218,14 @@ def _outcomes_of(
     except Exception as error:
         if isinstance(error, (BrokenProcessPool, CancelledError, ConnectionError)) and not heals:
             raise LostExecutorError(f"{type(error).__name__}: {error}") from error
-        if _is_death(error) and not is_last:
+        # of its worker, in a pool of one process or in dask
+        is_death = isinstance(error, BrokenProcessPool) or type(error).__name__ == "KilledWorker"
+        if is_death and not is_last:
             return None
         return [
             Outcome(run.key, "failed", f"{type(error).__name__}: {error}".splitlines()[0])
             for run in piece
         ]
-
-
-def _is_death(error: Exception) -> bool:
-    """Whether a task ended because its worker died, in a pool of one process or in dask."""
-    return isinstance(error, BrokenProcessPool) or type(error).__name__ == "KilledWorker"
 
 
 class _Patience:

@@ -279,13 +279,11 @@ class Grid:
             )
         ]
 
-    def data_seed(self, cell: Cell) -> int:
-        """The public seed of made-up records for a cell."""
-        return cell.repetition if cell.seed is None else cell.seed
-
     def records_of(self, cell: Cell) -> Dataset:
         """The records of a cell, before the model picks its arrays."""
-        return self.dataset(self.data_seed(cell), cell.settings["num_records"])
+        # the seed of made-up records is public
+        seed = cell.repetition if cell.seed is None else cell.seed
+        return self.dataset(seed, cell.settings["num_records"])
 
     def fingerprint_of(self, cell: Cell) -> str:
         """The fingerprint by which the records are recognised."""

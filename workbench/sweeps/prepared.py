@@ -10,7 +10,7 @@ import time
 import uuid
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from workbench import _validate
 from workbench._numbers import upper
@@ -25,9 +25,6 @@ from workbench.sweeps.one_by_one import run_one_by_one
 from workbench.sweeps.result import SweepResult
 from workbench.sweeps.running import Outcome, Run, groups_of, run_group
 from workbench.sweeps.store import LOST, Claim, Store
-
-if TYPE_CHECKING:
-    from workbench.sweeps.executors import Workers
 
 __all__ = ["BudgetError", "PreparedSweep", "Progress", "now", "total_spent"]
 
@@ -282,7 +279,10 @@ class PreparedSweep:
             for key in list(self._reserved):
                 self._settle(key, 0)  # discarded unseen
             self.store.release(self._name)
-        self.total = None if self.grid.is_public else self._spent()
+        if not self.grid.is_public:
+            fingerprints = map(self.grid.fingerprint_of, self.cells.values())
+            left = {run.key: self._facts[run.key] for run in self.runs}
+            self.total = total_spent(self.store, fingerprints, left)
         report.show()
         return self.result()
 
@@ -318,7 +318,7 @@ class PreparedSweep:
         runs: Sequence[Run],
         stop: Callable[[], bool],
         report: _Report,
-        workers: Workers | None,
+        workers: executors.Workers | None,
         max_lanes: int | None,
     ) -> bool:
         """Reserve fits and run them; whether all of them have ended."""
@@ -443,13 +443,6 @@ class PreparedSweep:
             problem = reservation.settle(taken, spend)
             self.message = self.message or problem
             self._reserved.discard(key)
-
-    def _spent(self) -> TotalPrivacy | None:
-        return total_spent(
-            self.store,
-            map(self.grid.fingerprint_of, self.cells.values()),
-            {run.key: self._facts[run.key] for run in self.runs},
-        )
 
     def result(self) -> SweepResult:
         """The result so far."""

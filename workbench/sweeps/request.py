@@ -4,6 +4,7 @@ share.
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
@@ -67,18 +68,12 @@ def _seeds(name: str, seeds: Any) -> Any:
     if isinstance(seeds, int):
         return _validate.integer(name, seeds, at_least=1, at_most=MOST_FITS)
     return _not_empty(
-        name,
-        seeds,
-        _values(name, seeds, lambda name, value: _validate.integer(name, value, at_least=0)),
+        name, seeds, _values(name, seeds, functools.partial(_validate.integer, at_least=0))
     )
 
 
 def _models(name: str, models: Any) -> tuple[Model, ...]:
     return _values(name, models, lambda name, value: as_model(value, name))
-
-
-def _baselines(name: str, baselines: Any) -> tuple[str, ...]:
-    return _values(name, baselines, lambda name, value: _validate.choice(name, value, BASELINES))
 
 
 def _data(name: str, data: Any) -> Any:
@@ -168,7 +163,9 @@ class SweepRequest(_OfRecords):
         "fits to compare with, outside the guarantee, because they are exact functions of the "
         'records: "non-private" (the same steps with neither clipping nor noise) and '
         '"scikit-learn" (pooled logistic regression)',
-        _baselines,
+        lambda name, entries: _values(
+            name, entries, functools.partial(_validate.choice, options=BASELINES)
+        ),
     )
     devices: Any = setting(
         None,

@@ -203,7 +203,9 @@ class SweepResult:
         private["method"] = (
             private.apply(lambda row: series_name(row, by), axis=1) if by else DP.upper()
         )
-        return Series(metric, x, private, table[table["method"] != DP], _one_label(table["label"]))
+        labels = set(table["label"])
+        label = labels.pop() if len(labels) == 1 else "outside the guarantee"
+        return Series(metric, x, private, table[table["method"] != DP], label)
 
     def _own_options(self, number: int) -> str:
         """The options in which a row's model differs from others of the same name."""
@@ -328,8 +330,3 @@ def _baseline(baselines: pd.DataFrame, method: str, x: str, ends: Sequence[float
     if rows[x].isna().all():
         return pd.concat([rows.assign(**{x: float(end)}) for end in ends])
     return rows.astype({x: float})
-
-
-def _one_label(labels: pd.Series) -> str:
-    distinct = set(labels)
-    return distinct.pop() if len(distinct) == 1 else "outside the guarantee"

@@ -171,9 +171,10 @@ def run_group(
         except _validate.ArgumentError as error:  # before the first step
             outcomes = [Outcome(run.key, "failed", str(error)) for run in batch]
         except (jax.errors.JaxRuntimeError, MemoryError) as error:
-            if _lacks_memory(error) and lanes > len(
-                group.devices
-            ):  # else each device has one already
+            lacks_memory = isinstance(error, MemoryError) or any(
+                words in str(error).lower() for words in ("resource_exhausted", "out of memory")
+            )
+            if lacks_memory and lanes > len(group.devices):  # else each device has one already
                 lanes = math.ceil(lanes / 2)
                 group.forget()
                 continue
@@ -195,14 +196,6 @@ def are_public(runs: Sequence[Run]) -> bool:
 def _room(run: Run) -> float:
     assert run.plan is not None
     return run.plan.mechanism.room(run.plan.sampler.capacity)
-
-
-def _lacks_memory(error: BaseException) -> bool:
-    return (
-        isinstance(error, MemoryError)
-        or "RESOURCE_EXHAUSTED" in str(error)
-        or "out of memory" in str(error).lower()
-    )
 
 
 class _Group:

@@ -21,6 +21,7 @@ import contextlib
 import io
 import json
 import math
+import os
 import sqlite3
 import threading
 import time
@@ -37,7 +38,6 @@ from workbench._keys import make_key, read_key
 from workbench.ledger import owners
 from workbench.ledger.file import digest_of
 from workbench.privacy.guarantee import Guarantee
-from workbench.sweeps import _database
 
 __all__ = ["COLUMNS", "LOST", "Claim", "Store", "key_path"]
 
@@ -161,8 +161,18 @@ class Store:
         self._lock = threading.RLock()
         try:
             if self.path is not None:
-                self._check_there(self.path)
-                _database.create_file(self.path)
+                # its key is made later: such a store with private fits was lost
+                is_lost = not self.path.exists() or not self.path.stat().st_size
+                if is_lost and key_path(self.path).exists():
+                    raise _validate.ArgumentError(
+                        "store",
+                        str(path),
+                        f"is gone or empty, but {key_path(self.path).name} beside it belongs to a "
+                        "store with private fits: restore a copy of that store, or name another "
+                        "file.",
+                    )
+                # SQLite's other files get its permissions
+                os.close(os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600))
             self._database = sqlite3.connect(
                 ":memory:" if self.path is None else self.path,
                 timeout=30,
@@ -180,37 +190,42 @@ class Store:
                 "store", str(path), f"cannot be used as the file of a sweep ({error})."
             ) from None
 
-    @staticmethod
-    def _check_there(path: Path) -> None:
-        """Refuse to create a store where one with private fits was lost: its key, which is made
-        later, is still there.
-        """
-        if key_path(path).exists() and not (path.exists() and path.stat().st_size):
-            raise _validate.ArgumentError(
-                "store",
-                str(path),
-                f"is gone or empty, but {key_path(path).name} beside it belongs to a store with "
-                "private fits: restore a copy of that store, or name another file.",
-            )
-
     def _prepare(self) -> None:
+        """Create the tables of an empty file, or check that it has them. :raises
+        sqlite3.DatabaseError: if it is of another program or version.
+        """
+        application, form, number = (
+            self._database.execute(text).fetchone()[0]
+            for text in (
+                "PRAGMA application_id",
+                "PRAGMA user_version",
+                "SELECT count(*) FROM sqlite_master",
+            )
+        )
+        if number and application != _APPLICATION:
+            raise sqlite3.DatabaseError("it is a database of another program")
+        if number:
+            if form != _FORMAT:
+                raise sqlite3.DatabaseError(f"it has format {form}, this version writes {_FORMAT}")
+            return
         columns = ", ".join(f"{name} {kind}" for name, (kind, _) in COLUMNS.items())
         meanings = ", ".join(
             "('{}', '{}')".format(name, meaning.replace("'", "''"))
             for name, (_, meaning) in COLUMNS.items()
         )
-        _database.prepare(
-            self._database,
-            application=_APPLICATION,
-            version=_FORMAT,
-            statements=[
-                f"CREATE TABLE IF NOT EXISTS fits ({columns})",
-                "CREATE TABLE IF NOT EXISTS columns (name TEXT PRIMARY KEY, meaning TEXT NOT NULL)",
-                f"INSERT OR IGNORE INTO columns VALUES {meanings}",
-                _FACTS,
-                _CLAIMS,
-            ],
-        )
+        # each is harmless if another process was first
+        for statement in (
+            "BEGIN IMMEDIATE",
+            f"CREATE TABLE IF NOT EXISTS fits ({columns})",
+            "CREATE TABLE IF NOT EXISTS columns (name TEXT PRIMARY KEY, meaning TEXT NOT NULL)",
+            f"INSERT OR IGNORE INTO columns VALUES {meanings}",
+            _FACTS,
+            _CLAIMS,
+            f"PRAGMA application_id = {_APPLICATION}",
+            f"PRAGMA user_version = {_FORMAT}",
+            "COMMIT",
+        ):
+            self._database.execute(statement)
 
     # ---- the key ---------------------------------------------------------------------------------
 
@@ -494,25 +509,7 @@ def _plain(row: Mapping[str, Any]) -> dict[str, Any]:
     return {name: row[name] for name in ("fingerprint", "model", "guarantee")}
 
 
-_NUMBERS = (
-    "epsilon",
-    "delta",
-    "sampling_rate",
-    "clip",
-    "learning_rate",
-    "noise_multiplier",
-    "seconds",
-)
-_WHOLE = ("seed", "repetition", "iterations", "num_records", "attempts")
-_MAY_BE_EMPTY = (
-    "seed",
-    "iterations",
-    "num_records",
-    "sampler",
-    "estimator",
-    "guarantee",
-    *_NUMBERS[:-1],
-)
+_KINDS: dict[str, Any] = {"REAL": (int, float), "INTEGER": int, "TEXT": str}
 
 
 def _check(values: Mapping[str, Any]) -> None:
@@ -520,8 +517,8 @@ def _check(values: Mapping[str, Any]) -> None:
     the column.
     """
     for name, value in values.items():
-        kind = (int, float) if name in _NUMBERS else int if name in _WHOLE else str
-        if not isinstance(value, kind) and not (value is None and name in _MAY_BE_EMPTY):
+        kind, *constraints = COLUMNS[name][0].split()  # NOT NULL, or a key
+        if not isinstance(value, _KINDS[kind]) and (constraints or value is not None):
             raise TypeError(f"column {name} holds {type(value).__name__}")
     if not 0 <= values["attempts"] <= _MOST_ATTEMPTS:
         raise TypeError(f"column attempts holds {values['attempts']}")

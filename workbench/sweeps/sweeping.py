@@ -11,7 +11,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from workbench import _validate
 from workbench.clipping.separation import PrivacyModelError
@@ -20,6 +20,7 @@ from workbench.fitting.fits import DeltaWarning
 from workbench.fitting.groups import Execution, Privacy, Training, flattened, is_a, of
 from workbench.fitting.settings import AUTO, Noted, setting, takes
 from workbench.fitting.spec import FitSpec, resolve
+from workbench.ledger.ledger import Ledger
 from workbench.ledger.reservation import Reservation, id_of, ledger_for
 from workbench.models.registry import AnyModel
 from workbench.privacy.guarantee import Guarantee
@@ -29,9 +30,6 @@ from workbench.sweeps.request import DP, POOLED, SweepRequest
 from workbench.sweeps.result import SweepResult
 from workbench.sweeps.running import Run, plan_of
 from workbench.sweeps.store import COLUMNS, Store
-
-if TYPE_CHECKING:
-    from workbench.ledger.ledger import Ledger
 
 __all__ = ["BudgetError", "PreparedSweep", "Progress", "prepare", "progress_bar", "sweep"]
 
@@ -245,14 +243,12 @@ def _refused(grid: Grid, key: str, cell: Cell, message: str) -> dict[str, Any]:
         **{name: cell.settings.get(name) for name in COLUMNS},
         "clip": None if cell.settings.get("clip") == AUTO else cell.settings.get("clip"),
         **_identity(grid, key, cell),
-        **{
-            "status": "refused",
-            "message": message,
-            "metrics": {},
-            "attempts": 0,
-            "seconds": 0.0,
-            "finished": now(),
-        },
+        "status": "refused",
+        "message": message,
+        "metrics": {},
+        "attempts": 0,
+        "seconds": 0.0,
+        "finished": now(),
         "label": dataset.evaluation_label,
         "release_label": "covered",
     }
