@@ -56,10 +56,14 @@ def from_file(source: str | Path, /, **options: Any) -> Model:
     models = {name: value for name, value in vars(module).items() if isinstance(value, Model)}
     functions = _functions(module)
     if not wanted:
+        # a model with two names counts once
+        distinct = {id(model): name for name, model in reversed(models.items())}
         factories = [
-            name for name, function in functions.items() if _returns_model(function, module)
+            name
+            for name, function in functions.items()
+            if evaluated(function.__annotations__.get("return"), vars(module)) is Model
         ]
-        candidates = list(registered) or _distinct(models) or factories
+        candidates = list(registered) or list(reversed(distinct.values())) or factories
         if len(candidates) != 1:
             problem = "has several models" if candidates else "registers no model and holds none"
             choices = candidates or list(functions)
@@ -91,18 +95,6 @@ def _functions(module: types.ModuleType) -> dict[str, Callable]:
         and value.__module__ == module.__name__
         and not name.startswith("_")
     }
-
-
-def _returns_model(function: Callable, module: types.ModuleType) -> bool:
-    return evaluated(function.__annotations__.get("return"), vars(module)) is Model
-
-
-def _distinct(models: dict[str, Model]) -> list[str]:
-    """Names of different models. A model with two names counts once."""
-    first: dict[int, str] = {}
-    for name, model in models.items():
-        first.setdefault(id(model), name)
-    return list(first.values())
 
 
 def source_file(model: Model) -> Path | None:

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpyro.distributions as dist
 from numpyro import handlers
 
 from workbench.models import relations
-
-if TYPE_CHECKING:
-    from workbench.models.model import Model
+from workbench.models.model import Model
 
 __all__ = ["are_drawn_independently", "are_independent"]
 

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from workbench import _validate, plots
+
 if TYPE_CHECKING:
     from workbench.data import Dataset
 
@@ -30,6 +32,14 @@ _REACH = 2.0  # of the latent plane, in standard deviations of a code
 
 
 # ``result`` is a ``FitResult``, of a room that comes after this one
+def _shown(result: Any, dataset: Dataset | None, use: str) -> tuple[tuple[np.ndarray, ...], str]:
+    """As ``_records``. :raises ArgumentError: naming ``data``, if there are none."""
+    records, label = _records(result, dataset)
+    if records is None:
+        raise _validate.ArgumentError("data", None, f"must be a Dataset with the evaluation {use}.")
+    return records, label
+
+
 def _records(result: Any, dataset: Dataset | None) -> tuple[tuple[np.ndarray, ...] | None, str]:
     """(arrays to compare with, or None; the label of a picture of them)."""
     if dataset is None and result.public_records is None:
@@ -39,13 +49,11 @@ def _records(result: Any, dataset: Dataset | None) -> tuple[tuple[np.ndarray, ..
 
 def coefficients(result: Any, dataset: Dataset | None) -> Any:
     """Weights of the features, and the intercept, with intervals. No records are shown."""
-    from workbench.plots import coefficients_figure
-
     draws = result.draws["weights"]
     names = list(result.coordinates["weights"])
     if "intercept" in result.draws:
         draws, names = np.column_stack([draws, result.draws["intercept"]]), [*names, "intercept"]
-    return coefficients_figure(
+    return plots.coefficients_figure(
         names, draws, result.release_label, verdict=not result.interval_warning
     )
 
@@ -54,8 +62,6 @@ def groups(result: Any, dataset: Dataset | None) -> Any:
     """The weight that differs most between groups, against the group feature that explains most of
     it.
     """
-    from workbench.plots import coefficients_figure, group_effects_figure
-
     # [draws, L, D], [draws, D, K]
     weights, mixing = (result.draws["group_weights"], result.draws["mixing"])
     features = np.asarray(result.constants["group_features"], float)  # [L, K]
@@ -64,7 +70,7 @@ def groups(result: Any, dataset: Dataset | None) -> Any:
     title = f"weight of {labels[index]} in each group"
     spread = np.std(features, axis=0)
     if not np.any(spread > 0):  # constant features do not distinguish groups
-        return coefficients_figure(
+        return plots.coefficients_figure(
             names,
             weights[:, :, index],
             result.release_label,
@@ -76,7 +82,7 @@ def groups(result: Any, dataset: Dataset | None) -> Any:
     grid = np.linspace(features[:, feature].min(), features[:, feature].max(), 40)
     inputs = np.tile(features.mean(axis=0), (len(grid), 1))
     inputs[:, feature] = grid
-    return group_effects_figure(
+    return plots.group_effects_figure(
         weights[:, :, index],
         features[:, feature],
         result.release_label,
@@ -91,14 +97,12 @@ def groups(result: Any, dataset: Dataset | None) -> Any:
 
 def mixture(result: Any, dataset: Dataset | None) -> Any:
     """The components at their posterior means, over the records if there are any."""
-    from workbench.plots import mixture_figure
-
     draws = result.sorted_draws
     weights = draws["weights"].mean(axis=0)
     means = draws["means"].mean(axis=0)
     scales = np.broadcast_to(draws["scales"].mean(axis=0), means.shape)
     records, label = _records(result, dataset)
-    return mixture_figure(
+    return plots.mixture_figure(
         weights / weights.sum(),
         means,
         scales,
@@ -113,7 +117,6 @@ def confusion(result: Any, dataset: Dataset | None) -> Any:
     """The confusion matrix: of the records of each class, the share predicted as each class. A
     function of the records.
     """
-    from workbench import _validate
     from workbench.plots.style import (
         DENSITY,
         INK,
@@ -124,11 +127,7 @@ def confusion(result: Any, dataset: Dataset | None) -> Any:
         use_line,
     )
 
-    records, label = _records(result, dataset)
-    if records is None:
-        raise _validate.ArgumentError(
-            "data", None, "must be a Dataset with the evaluation records to classify."
-        )
+    records, label = _shown(result, dataset, "records to classify")
     target, probability = records[-1], result.predict(records[:-1])
     predicted = probability > 0.5 if probability.ndim == 1 else probability.argmax(axis=1)
     names = short_names(result.data["classes"], 14)
@@ -156,29 +155,19 @@ def samples(result: Any, dataset: Dataset | None, *, decode: Callable) -> Any:
     """Images drawn from the model by ``decode(params, codes, image_shape)``. No records
     are shown.
     """
-    from workbench.plots import image_grid_figure
-
-    codes = (
-        np.random.default_rng(0).normal(size=(_SAMPLES, _code_length(result))).astype(np.float32)
-    )
+    length = int(result.params["encoder_mean_kernel"].shape[1])
+    codes = np.random.default_rng(0).normal(size=(_SAMPLES, length)).astype(np.float32)
     images = np.asarray(decode(result.predictor.params, codes, tuple(result.data["image_shape"])))
-    return image_grid_figure(
+    return plots.image_grid_figure(
         _channels(images), result.release_label, title="images drawn from the model"
     )
 
 
 def reconstructions(result: Any, dataset: Dataset | None) -> Any:
     """Records beside their reconstructions. A function of the records."""
-    from workbench import _validate
-    from workbench.plots import reconstructions_figure
-
-    records, label = _records(result, dataset)
-    if records is None:
-        raise _validate.ArgumentError(
-            "data", None, "must be a Dataset with the evaluation images to reconstruct."
-        )
+    records, label = _shown(result, dataset, "images to reconstruct")
     images = records[0][:_IMAGES]
-    return reconstructions_figure(_channels(images), _channels(result.predict(images)), label)
+    return plots.reconstructions_figure(_channels(images), _channels(result.predict(images)), label)
 
 
 def latent_plane(
@@ -190,8 +179,6 @@ def latent_plane(
     They are found from the records to show by ``encode(params, images) -> (mean, scale)``, or
     without records from the weights of the decoder.
     """
-    from workbench.plots import latent_grid_figure
-
     params = result.predictor.params
     records, label = _records(result, dataset)
     if records is None:
@@ -212,17 +199,13 @@ def latent_plane(
     images = np.asarray(
         decode(params, codes.reshape(-1, len(use)), tuple(result.data["image_shape"]))
     )
-    return latent_grid_figure(
+    return plots.latent_grid_figure(
         _channels(images).reshape(_SIDE, _SIDE, *_channels(images).shape[1:]),
         label,
         vertical=reach[::-1],
         horizontal=reach,
         names=(f"code {across + 1}", f"code {down + 1}"),
     )
-
-
-def _code_length(result: Any) -> int:
-    return int(result.params["encoder_mean_kernel"].shape[1])
 
 
 def _channels(images: np.ndarray) -> np.ndarray:

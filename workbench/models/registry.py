@@ -292,13 +292,13 @@ def names() -> list[str]:
 
 
 def _find(name: str) -> _Entry:
-    entry = _known(name)
-    if entry is not None:
-        return entry
+    return _known(name) or _load(name, _point(name))
+
+
+def _point(name: str) -> importlib.metadata.EntryPoint:
+    """Where an installed distribution declares a model."""
     installed = _installed()
-    return _load(
-        name, installed[_validate.choice("model", name, {*BUILT_IN, *_ENTRIES, *installed})]
-    )
+    return installed[_validate.choice("model", name, {*BUILT_IN, *_ENTRIES, *installed})]
 
 
 def _known(name: object) -> _Entry | None:
@@ -332,12 +332,7 @@ def origin(name: str) -> str:
     :raises ArgumentError: for an unknown name, with the nearest ones.
     """
     entry = _known(name)
-    if entry is not None:
-        return entry.origin
-    installed = _installed()
-    return _owner(
-        installed[_validate.choice("model", name, {*BUILT_IN, *_ENTRIES, *installed})].dist
-    )
+    return _owner(_point(name).dist) if entry is None else entry.origin
 
 
 def options(name: str) -> tuple[Option, ...]:

@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
+from numpy.typing import ArrayLike
 from numpyro import handlers
 from numpyro.infer.initialization import init_to_sample
 from numpyro.infer.inspect import get_model_relations
@@ -18,8 +19,6 @@ from numpyro.ops.provenance import eval_provenance
 from workbench._numbers import count, shown
 
 if TYPE_CHECKING:
-    from numpy.typing import ArrayLike
-
     from workbench.data import Dataset
     from workbench.models.model import Model
 

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import ArrayLike
 
+from workbench._lazy import pd
 from workbench._validate import ArgumentError
-
-if TYPE_CHECKING:
-    import pandas as pd
-    from numpy.typing import ArrayLike
 
 __all__ = ["Shapes", "columns_of", "interval_columns", "narrowest_interval"]
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
+from numpy.typing import ArrayLike
 from scipy.special import ndtr
 
 from workbench import _validate
@@ -30,9 +30,6 @@ from workbench.plots.style import (
     shortened,
     use_line,
 )
-
-if TYPE_CHECKING:
-    from numpy.typing import ArrayLike
 
 __all__ = ["points_check_figure", "predictive_check_figure"]
 

@@ -64,11 +64,7 @@ def training_figure(result: Any) -> Figure:
     for number, (metric, colour) in enumerate(zip(metrics, COLOURS, strict=False), start=1):
         axes = _step_axes(figure, number, len(metrics), metric)
         axes.set_xlim(0, max(guarantee.steps_taken, 1))
-        points = [
-            (point.step, point.metrics[metric])
-            for point in result.history
-            if metric in point.metrics
-        ]
+        points = _points(result, metric)
         axes.plot(
             *zip(*points, strict=True), color=colour, linewidth=1.6, marker="o", markersize=2.5
         )
@@ -78,6 +74,12 @@ def training_figure(result: Any) -> Figure:
         if mark < guarantee.steps_taken:
             _mark(axes, mark, "averaging begins")
     return figure
+
+
+def _points(result: Any, metric: str) -> list[tuple[int, float]]:
+    return [
+        (point.step, point.metrics[metric]) for point in result.history if metric in point.metrics
+    ]
 
 
 def _step_axes(figure: Figure, number: int, panels: int, metric: str, **title: Any) -> Axes:
@@ -121,11 +123,7 @@ def two_runs_figure(results: Mapping[str, Any]) -> Figure:
         axes = _step_axes(figure, panel, len(shown), metric, pad=20)
         drawn = []
         for number, (name, result) in enumerate(results.items()):
-            points = [
-                (point.step, point.metrics[metric])
-                for point in result.history
-                if metric in point.metrics
-            ]
+            points = _points(result, metric)
             drawn += [value for _, value in points[len(points) // 10 :] if math.isfinite(value)]
             axes.plot(
                 *(zip(*points, strict=True) if points else ([], [])),

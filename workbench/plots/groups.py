@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from matplotlib.figure import Figure
+from numpy.typing import ArrayLike
 
 from workbench._validate import ArgumentError
 from workbench.plots._arrays import Shapes, narrowest_interval
@@ -21,9 +21,6 @@ from workbench.plots.style import (
     short_names,
     use_line,
 )
-
-if TYPE_CHECKING:
-    from numpy.typing import ArrayLike
 
 __all__ = ["group_effects_figure"]
 
@@ -79,20 +76,22 @@ def group_effects_figure(
         )
         if (np.diff(at) <= 0).any():
             raise ArgumentError("grid", grid, "must increase.")
-        line: dict[str, Any] = {
-            "color": COLOURS[1],
-            "linewidth": 1.8,
-            "linestyle": "--",
-            "label": "regression on the feature",
-        }
-        axes.plot(at, curves.mean(axis=0), **line)
-        band: dict[str, Any] = {
-            "color": COLOURS[1],
-            "alpha": 0.18,
-            "linewidth": 0,
-            "label": f"its {words}",
-        }
-        axes.fill_between(at, *narrowest_interval(curves, probability), **band)
+        axes.plot(
+            at,
+            curves.mean(axis=0),
+            color=COLOURS[1],
+            linewidth=1.8,
+            linestyle="--",
+            label="regression on the feature",
+        )
+        axes.fill_between(
+            at,
+            *narrowest_interval(curves, probability),
+            color=COLOURS[1],
+            alpha=0.18,
+            linewidth=0,
+            label=f"its {words}",
+        )
     axes.axhline(0, color=INK, linewidth=0.8)
     means, (low, high) = draws.mean(axis=0), narrowest_interval(draws, probability)
     axes.vlines(x, low, high, color=COLOURS[0], linewidth=1.6)

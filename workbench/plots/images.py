@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from numpy.typing import ArrayLike
 
 from workbench import _validate
 from workbench._validate import ArgumentError
 from workbench.plots._arrays import Shapes
 from workbench.plots.style import INK, QUIET, WIDTH, label_ticks, new_figure, plain, use_line
-
-if TYPE_CHECKING:
-    from numpy.typing import ArrayLike
 
 __all__ = ["image_grid_figure", "latent_grid_figure", "reconstructions_figure"]
 

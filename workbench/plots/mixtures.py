@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Ellipse
+from numpy.typing import ArrayLike
 
 from workbench._numbers import decimals, fixed
 from workbench._validate import ArgumentError
@@ -32,9 +32,6 @@ from workbench.plots.style import (
     short_names,
     use_line,
 )
-
-if TYPE_CHECKING:
-    from numpy.typing import ArrayLike
 
 __all__ = ["mixture_figure"]
 

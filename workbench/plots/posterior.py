@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from workbench._lazy import pd
 from workbench._numbers import decimals, fixed
 from workbench._validate import ArgumentError
 from workbench.plots._arrays import Shapes, columns_of, interval_columns, narrowest_interval
@@ -29,9 +30,6 @@ from workbench.plots.style import (
     use_line,
     wrapped,
 )
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 __all__ = ["coefficients_figure", "forest_figure", "pair_figure"]
 

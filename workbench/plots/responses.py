@@ -6,12 +6,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
+from numpy.typing import ArrayLike
 
 from workbench._validate import ArgumentError
 from workbench.plots._arrays import Shapes, narrowest_interval
@@ -30,9 +31,6 @@ from workbench.plots.style import (
     short_names,
     use_line,
 )
-
-if TYPE_CHECKING:
-    from numpy.typing import ArrayLike
 
 __all__ = ["effect_figure", "proportions_figure", "rootogram_figure", "survival_check_figure"]
 

@@ -97,8 +97,12 @@ def png(figure: Figure) -> bytes:
     >>> wb.plots.png(figure)[:4]
     b'\x89PNG'
     """
+    return _saved(figure, format="png", dpi=_DOTS_PER_INCH)
+
+
+def _saved(figure: Figure, **how: Any) -> bytes:
     buffer = io.BytesIO()
-    figure.savefig(buffer, format="png", dpi=_DOTS_PER_INCH)
+    figure.savefig(buffer, **how)
     return buffer.getvalue()
 
 
@@ -110,19 +114,16 @@ def svg(figure: Figure) -> bytes:
     >>> wb.plots.svg(figure)[:5]
     b'<?xml'
     """
-    buffer = io.BytesIO()
     with _NAMING:
         # equal figures have equal bytes
         salt, rcParams["svg.hashsalt"] = (rcParams["svg.hashsalt"], "workbench")
         try:
-            figure.savefig(buffer, format="svg", transparent=True, metadata={"Date": None})
+            content = _saved(figure, format="svg", transparent=True, metadata={"Date": None})
         finally:
             rcParams["svg.hashsalt"] = salt
-    if buffer.tell() <= _LARGEST_SVG:
-        return buffer.getvalue()
-    buffer = io.BytesIO()
-    figure.savefig(buffer, format="png", dpi=2 * _DOTS_PER_INCH, transparent=True)
-    return buffer.getvalue()
+    if len(content) <= _LARGEST_SVG:
+        return content
+    return _saved(figure, format="png", dpi=2 * _DOTS_PER_INCH, transparent=True)
 
 
 def png_tag(figure: Figure, description: str) -> str:
@@ -140,10 +141,9 @@ class NotebookFigure(Figure):
     """
 
     def _repr_png_(self) -> tuple[bytes, dict[str, int]]:
-        buffer = io.BytesIO()
-        self.savefig(buffer, format="png", dpi=2 * _DOTS_PER_INCH)
         width, height = (round(inches * _DOTS_PER_INCH) for inches in self.get_size_inches())
-        return buffer.getvalue(), {"width": width, "height": height}
+        content = _saved(self, format="png", dpi=2 * _DOTS_PER_INCH)
+        return content, {"width": width, "height": height}
 
 
 def new_figure(width: float, height: float, title: str = "", use: str = "") -> NotebookFigure:
@@ -275,12 +275,12 @@ def whole_ticks(axes: Axes, values: Sequence[float]) -> None:
     """
     chosen = list(values)[:: math.ceil(len(values) / 10)]
     axes.xaxis.set_major_locator(FixedLocator(chosen))
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: _tick(value)))
+    axes.xaxis.set_major_formatter(FuncFormatter(_tick))
     axes.xaxis.set_minor_locator(NullLocator())
     axes.xaxis.set_minor_formatter(NullFormatter())
 
 
-def _tick(value: float) -> str:
+def _tick(value: float, _: int | None) -> str:
     return count(value) if value == round(value) else f"{value:.6g}".replace("-", MINUS)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -12,6 +12,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from workbench import _validate
+from workbench._lazy import pd
 from workbench._validate import ArgumentError
 from workbench.plots._arrays import columns_of
 from workbench.plots.style import (
@@ -28,9 +29,6 @@ from workbench.plots.style import (
     use_line,
     whole_ticks,
 )
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 __all__ = ["calibration_figure", "trend_figure", "utility_figure"]
 
@@ -330,11 +328,5 @@ def _colour(number: int) -> str:
 
 def _word(column: str, value: object) -> str:
     """A value of ``column`` for a legend. A number gets the column's name before it."""
-    words = column.replace("_", " ")
-    return (
-        str(value)
-        if isinstance(value, str)
-        else f"{words} {value:g}"
-        if isinstance(value, (int, float))
-        else f"{words} {value}"
-    )
+    shown = f"{value:g}" if isinstance(value, (int, float)) else str(value)
+    return shown if isinstance(value, str) else f"{column.replace('_', ' ')} {shown}"

@@ -24,27 +24,21 @@ ACCUSED = (0.001, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5)
 FITS = (1, 2, 3, 4, 5, 6, 8, 10, 15, 20, 30, 40, 50)
 
 
+_PLAN = ("epsilon", "delta", "steps", "sampling_rate")  # names of the sliders
+
+
 class _PlanScreen(TeachingScreen):
     """A screen about plans, with a slider for each of epsilon, delta, q and the number of steps."""
 
-    epsilon: Any
-    delta: Any
-    sampling_rate: Any
-    steps: Any
     # computes what the screen shows about a plan; repeated calls are free
     _account: Callable[..., Any]
 
     def _plan(self) -> dict[str, float]:
-        return {
-            "epsilon": self.epsilon.value,
-            "delta": self.delta.value,
-            "sampling_rate": self.sampling_rate.value,
-            "steps": self.steps.value,
-        }
+        return {name: getattr(self, name).value for name in _PLAN}
 
     def _ahead(self) -> Iterable[Callable[[], object]]:
         plan = self._plan()
-        for name in ("epsilon", "delta", "steps", "sampling_rate"):
+        for name in _PLAN:
             for value in around(getattr(self, name)):
                 yield functools.partial(self._account, **{**plan, name: value})
 

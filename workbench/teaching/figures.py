@@ -6,15 +6,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection
 from matplotlib.colors import ListedColormap
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 from matplotlib.patches import Circle
 from matplotlib.patheffects import withStroke
 from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullFormatter, NullLocator
+from matplotlib.typing import ColorType
 
 from workbench import _numbers
 from workbench.plots.style import (
@@ -32,10 +35,6 @@ from workbench.plots.style import (
 )
 from workbench.privacy.steps import LAWS, NEIGHBOURS
 from workbench.teaching.simulations import CLOUD, Attack, DescentStep, Several, Spent
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-    from matplotlib.typing import ColorType
 
 __all__ = [
     "CASES",
@@ -243,8 +242,6 @@ class CompositionFigure(_Kept):
 
 def _key(figure: Figure, x: float, y: float, colour: ColorType, line: Any, marker: str) -> Any:
     """A short line with a marker, as in a legend, at a place in the figure."""
-    from matplotlib.lines import Line2D
-
     return Line2D(
         [x, x + 0.025, x + 0.05],
         [y, y, y],

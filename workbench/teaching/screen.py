@@ -11,7 +11,7 @@ from typing import Any
 
 import ipywidgets as widgets
 
-from workbench._validate import ArgumentError
+from workbench import _validate
 from workbench.widgets.kit import fields, markup
 from workbench.widgets.kit.base import Screen, framed
 from workbench.widgets.kit.latest import Latest
@@ -41,16 +41,7 @@ def slider(
     :param shown: turns a value into text.
     :raises ArgumentError: naming ``name``, if ``value`` is outside the range of ``values``.
     """
-    if (
-        isinstance(value, bool)
-        or not isinstance(value, (int, float))
-        or not min(values) <= value <= max(values)
-    ):
-        raise ArgumentError(
-            name,
-            value,
-            f"must be a number of at least {min(values):g} and at most {max(values):g}.",
-        )
+    _validate.number(name, value, at_least=min(values), at_most=max(values))
     levels = sorted({*values, value})
     return widgets.SelectionSlider(
         options=[(shown(level), level) for level in levels],
@@ -118,8 +109,8 @@ class TeachingScreen(Screen):
         captions = [widgets.HTML(markup.quiet(caption)) for caption, _ in pictures]
         shown = [
             widget
-            for pair in zip(map(_beside, self.pictures), captions, strict=True)
-            for widget in pair
+            for images, caption in zip(self.pictures, captions, strict=True)
+            for widget in (_beside(images), caption)
         ]
         control_column = widgets.VBox(
             [*controls, self._problem], layout=widgets.Layout(flex="1 1 300px", min_width="0")
@@ -214,9 +205,9 @@ def _beside(images: Sequence[Any]) -> Any:
     return box
 
 
-def rests(is_old: Callable[[], bool], seconds: float = 0.25) -> bool:
-    """Wait for ``seconds``; return False as soon as ``is_old()``."""
-    end = time.monotonic() + seconds
+def rests(is_old: Callable[[], bool]) -> bool:
+    """Wait for a quarter of a second; return False as soon as ``is_old()``."""
+    end = time.monotonic() + 0.25
     while time.monotonic() < end:
         if is_old():
             return False
@@ -224,9 +215,9 @@ def rests(is_old: Callable[[], bool], seconds: float = 0.25) -> bool:
     return True
 
 
-def around(control: widgets.Widget, reach: int = 2) -> list[float]:
+def around(control: widgets.Widget) -> list[float]:
     """The slider's values next to the present one, the nearest first."""
     values = [value for _, value in control.options]
     here = values.index(control.value)
-    steps = (here + sign * far for far in range(1, reach + 1) for sign in (1, -1))
+    steps = (here + step for step in (1, -1, 2, -2))
     return [values[index] for index in steps if 0 <= index < len(values)]

@@ -9,12 +9,13 @@ from __future__ import annotations
 import functools
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
+from numpy.typing import ArrayLike
 
 from workbench import _validate
 from workbench._limits import LARGEST_CLIP, SMALLEST_CLIP
@@ -25,9 +26,6 @@ from workbench.privacy import accounting, calibration
 from workbench.privacy.accounting import round_up
 from workbench.privacy.steps import LAWS, Steps
 from workbench.sampling import PoissonSampler
-
-if TYPE_CHECKING:
-    from numpy.typing import ArrayLike
 
 __all__ = [
     "CLOUD",
