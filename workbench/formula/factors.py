@@ -149,15 +149,15 @@ def _factor(parsed: Parsed, schema: Schema, text: str) -> Factor:
         if isinstance(column, Numeric):
             return _number(parsed, schema, node, name)
         return _levels(name, column, name, None)
-    if isinstance(node, ast.Call) and function_name(node) in ("C", "factor"):
+    if not isinstance(node, ast.Call):
+        raise refused(parsed.text, f"has {text!r}: write arithmetic as I({text}).")
+    function = function_name(node)
+    if function in ("C", "factor"):
         return _categories(parsed, schema, node)
-    if isinstance(node, ast.Call) and function_name(node) == "missing":
+    if function == "missing":
         return _missing(parsed, schema, node)
-    if isinstance(node, ast.Call) and function_name(node) in BASES:
-        return _basis(parsed, schema, node, unquoted(text, parsed.quoted))
-    if isinstance(node, ast.Call):
-        return _number(parsed, schema, node, unquoted(text, parsed.quoted))
-    raise refused(parsed.text, f"has {text!r}: write arithmetic as I({text}).")
+    numbers = _basis if function in BASES else _number
+    return numbers(parsed, schema, node, unquoted(text, parsed.quoted))
 
 
 def _categories(parsed: Parsed, schema: Schema, call: ast.Call) -> Levels:

@@ -98,8 +98,7 @@ def _kept(dataset: Dataset) -> dict[str, str]:
     arrays: list[Any] = [*dataset.train, *dataset.evaluation]
     if not arrays or not all(is_at_rest(array) and array.transform is None for array in arrays):
         return {}
-    fingerprints: dict[str, str] = arrays[0].stored.fingerprints
-    return fingerprints
+    return arrays[0].stored.fingerprints
 
 
 def _columns(schema: Schema) -> dict[str, dict[str, object]]:

@@ -16,5 +16,4 @@ BUILDERS = {"formula": "workbench.formula.model"}
 
 def builder(name: str) -> Callable[..., Model]:
     """The function of that name, whose module is imported only now."""
-    made: Callable[..., Model] = getattr(importlib.import_module(BUILDERS[name]), name)
-    return made
+    return getattr(importlib.import_module(BUILDERS[name]), name)

@@ -133,7 +133,7 @@ def _density(
     axes.margins(y=0.15)
     legend_above(axes)
     peaks = np.column_stack([means, weights * _normal(means, means, scales)])[heavy]
-    _name(axes, peaks, weights, called, heavy, radii=1.0, above=True)
+    _name(axes, peaks, weights, called, heavy, radii=1.0)
 
 
 def _ellipses(
@@ -203,7 +203,6 @@ def _ellipses(
         called,
         heavy,
         radii=np.sqrt(_areas(weights[heavy]) / np.pi),
-        above=True,
     )
 
 
@@ -291,11 +290,10 @@ def _name(
     called: list[str],
     heavy: np.ndarray,
     radii: ArrayLike,
-    above: bool,
 ) -> None:
     """Write each component's name and weight beside its place."""
     names = [f"{called[number]}  ({_percent(weights[number])})" for number in heavy]
-    for note in annotate_apart(axes, points, names, radii=radii, above=above):
+    for note in annotate_apart(axes, points, names, radii=radii, above=True):
         note.set(weight="bold")
 
 

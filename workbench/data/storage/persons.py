@@ -87,8 +87,7 @@ class Persons:
         positions = np.minimum(np.searchsorted(self._hashes, hashes[:, 0]), len(self) - 1)
         if np.any(self._hashes[positions] != hashes[:, 0]):
             raise KeyError
-        numbers: np.ndarray = self._numbers[positions][codes]
-        return numbers
+        return self._numbers[positions][codes]
 
     def _hashed(self, column: pd.Series) -> tuple[np.ndarray, np.ndarray]:
         """(int64[rows], a number for each unit of this part; uint64[units, 2], hashes)."""
@@ -244,8 +243,7 @@ class Gathered:
         for first, digests in self._contents():
             persons = slice(first, first + len(digests))
             coins[persons] = splits.numbered_coins(digests, numbers[persons], self._seed)
-        held_out: np.ndarray = coins < fraction
-        return held_out
+        return coins < fraction
 
     def _contents(self) -> Iterator[tuple[int, list[bytes]]]:
         for first, entries, bounds in self._buckets():
