@@ -266,9 +266,9 @@ def _check_signs(separator: str | None, decimal: str | None) -> None:
         ("decimal", decimal, _DECIMALS),
     ):
         if sign is not None and not (isinstance(sign, str) and sign in signs):
-            known = ", ".join(map(repr, signs))
+            choices = ", ".join(map(repr, signs))
             raise _validate.ArgumentError(
-                name, sign, f"must be one of {known}, or None for the usual one."
+                name, sign, f"must be one of {choices}, or None for the usual one."
             )
 
 

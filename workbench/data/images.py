@@ -54,14 +54,14 @@ def from_images(
     x = unit_interval(images)
     names = () if labels is None else class_names(classes)
     shape = tuple(int(side) for side in x.shape[1:])
-    given = ("images",) if labels is None else ("images", "labels")
+    keys = ("images",) if labels is None else ("images", "labels")
     train = [x] if labels is None else [x, checked_labels("labels", labels, len(x), names)]
     if evaluation is None:
         held_out = by_record(train, evaluation_fraction, split_seed)
         evaluated = [array[held_out] for array in train]
         train = [array[~held_out] for array in train]
     else:
-        by_name = evaluation_arrays(evaluation, given)
+        by_name = evaluation_arrays(evaluation, keys)
         evaluated = [unit_interval(by_name["images"], "evaluation images")]
         if evaluated[0].shape[1:] != x.shape[1:]:
             raise _validate.ArgumentError(

@@ -403,7 +403,7 @@ def texts_of(column: pd.Series) -> list[str | None]:
 
 def places_of(texts: Sequence[str | None], labels: Sequence[str]) -> np.ndarray:
     """int64[N]: the place of each text among ``labels``; -1 for one that is none of them."""
-    place_of: dict[str | None, int] = {label: place for place, label in enumerate(labels)}
+    place_of: dict[str | None, int] = {label: index for index, label in enumerate(labels)}
     return np.array([place_of.get(text, -1) for text in texts], np.int64)
 
 

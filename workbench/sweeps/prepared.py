@@ -281,8 +281,8 @@ class PreparedSweep:
             self.store.release(self._name)
         if not self.grid.is_public:
             fingerprints = map(self.grid.fingerprint_of, self.cells.values())
-            left = {run.key: self._facts[run.key] for run in self.runs}
-            self.total = total_spent(self.store, fingerprints, left)
+            unfinished = {run.key: self._facts[run.key] for run in self.runs}
+            self.total = total_spent(self.store, fingerprints, unfinished)
         report.show()
         return self.result()
 

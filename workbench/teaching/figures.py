@@ -414,8 +414,8 @@ class DescentFigure(_Kept):
             self.figure.add_axes((0.07, 0.11, 0.445, 0.66)), "", "first parameter", ""
         )
         self._plane.set_ylabel("second parameter", fontsize=9, color=QUIET, labelpad=0)
-        left, bottom = middle - half
-        self._plane.set(xlim=(left, left + 2.225 * half), ylim=(bottom, bottom + 2 * half))
+        x0, y0 = middle - half
+        self._plane.set(xlim=(x0, x0 + 2.225 * half), ylim=(y0, y0 + 2 * half))
         self._plane.set_aspect("equal", adjustable="box", anchor="SW")
         for radius in (
             0.5,
