@@ -31,10 +31,10 @@ def awaited(compiled: Future[_Result], stop: Callable[[], bool]) -> _Result:
 
     :raises StoppedError: soon after ``stop()`` has become true.
     """
-    while not stop():
-        if wait((compiled,), _POLL_SECONDS).done:
-            return compiled.result()
-    raise StoppedError
+    while not wait((compiled,), _POLL_SECONDS).done:
+        if stop():
+            raise StoppedError
+    return compiled.result()
 
 
 def compiler_options(
