@@ -53,7 +53,7 @@ def test_the_button_in_a_row_presses_its_own(done, cancelled):
     asked = []
     panel = HistoryPanel(asked.append)
     panel.add(done)
-    panel.shown = cancelled
+    panel.selected = cancelled
     panel.add(cancelled)
     one, two = re.findall("<button.*?</button>", panel.table.value)
     assert ('aria-pressed="false"' in one, 'aria-pressed="true"' in two) == (True, True)

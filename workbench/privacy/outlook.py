@@ -196,15 +196,16 @@ class Outlook:
         )
         steps = count(self.settings.iterations, " ")
         # how many there are may follow from a look
-        where = "each" if self.settings.look else f"each of {count(self.dimension, ' ')}"
-        coordinate = "coordinate" if self.settings.look else "coordinates"
+        coordinates = "each coordinate"
+        if not self.settings.look:
+            coordinates = f"each of {count(self.dimension, ' ')} coordinates"
         verdict = (
             " Below 1, the noise is larger than any signal."
             if self.mean_signal_to_noise < 1
             else ""
         )
         return [
-            f"sigma = {sigma}: every step adds random noise to {where} {coordinate}, {sigma} times "
+            f"sigma = {sigma}: every step adds random noise to {coordinates}, {sigma} times "
             "as large as the most that one record may contribute there.",
             f"An attacker who wrongly accuses 1 % of outsiders finds at most {percent(caught)} of "
             f"those who took part, and raises a suspicion of 50 % to at most {percent(belief)}.",

@@ -216,7 +216,8 @@ def _lines(
         ends = {
             name: at(curve[-1][1]) for name, of in panel.names.items() if (curve := _finite(of))
         }
-        labels += _names_apart(ends, _APART * _TALL / panel.height)
+        newest = {"": at(points[-1][1])} if points else {}
+        labels += _names_apart(ends | newest, _APART * _TALL / panel.height)
     for name, dots in panel.dots.items():
         path = "".join(
             f"M{1000 * step / steps:.4g},{at(value):.4g}h0"
@@ -277,12 +278,14 @@ def _start(points: Points, steps: int, limits: tuple[float, float]) -> str:
 def _names_apart(ends: Mapping[str, float], least: float) -> str:
     """Names above the ends of lines, as far as no other line ends nearby.
 
-    :param ends: in units from the top of the panel. :param least: how far apart ends must be.
+    :param ends: in units from the top of the panel, "" that of a line without a name.
+    :param least: how far apart ends must be.
     """
     return "".join(
         f'<span class="name" style="top:clamp(13px,{end:.4g}%,100%)">{escape(name)}</span>'
         for name, end in ends.items()
-        if all(
+        if name
+        and all(
             abs(end - neighbour_end) >= least
             for neighbour, neighbour_end in ends.items()
             if neighbour != name

@@ -25,15 +25,15 @@ class Presses:
         self._on_press, self._name = on_press, f"dpvi-press-{next(_NUMBERS)}"
         self.view = widgets.VBox(layout=widgets.Layout(display="none"))
 
-    def button(self, number: int, label: str, told: str, *, is_on: bool = False) -> Html:
-        """A button as HTML. :param told: what it does, for the mouse. :param is_on: whether that is
+    def button(self, number: int, label: str, tooltip: str, *, is_on: bool = False) -> Html:
+        """A button as HTML. :param tooltip: what it does. :param is_on: whether that is
         so now.
         """
         while number >= len(self.view.children):
             self._add(len(self.view.children))
         return Html(
             f'<button type="button" class="dpvi-press" aria-pressed="{str(is_on).lower()}" '
-            f'title="{escape(told, quote=True)}" '
+            f'title="{escape(tooltip, quote=True)}" '
             f"onclick=\"document.querySelector('.{self._name}-{number}').click()\">"
             f"{escape(label)}</button>"
         )

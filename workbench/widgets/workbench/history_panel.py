@@ -47,7 +47,7 @@ class HistoryPanel:
 
     def __init__(self, show_again: Callable[[int], None] = lambda number: None) -> None:
         self.results: list[Any] = []
-        self.shown: Any = None  # the result that the screen shows
+        self.selected: Any = None  # the result that the screen shows
         self.presses = Presses(show_again)
         self._opened: list[Any] = []
         self._is_offering = False
@@ -151,8 +151,12 @@ class HistoryPanel:
             self.compare()
 
     def _number(self, index: int) -> str:
-        is_shown = self.results[index] is self.shown
-        return self.presses.button(index, str(index + 1), "Show this fit above", is_on=is_shown)
+        return self.presses.button(
+            index,
+            str(index + 1),
+            "Show this fit above",
+            is_on=self.results[index] is self.selected,
+        )
 
     def compare(self) -> None:
         """Compare the two fits that are chosen, if there are two."""
@@ -182,7 +186,7 @@ class HistoryPanel:
 
     def close(self) -> None:
         """Forget the fits."""
-        self.shown = None
+        self.selected = None
         self.results.clear()
         self._opened.clear()
 

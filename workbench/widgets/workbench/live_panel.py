@@ -238,8 +238,8 @@ class LivePanel:
         folded = traceback_fold(session.details)
         if session.was_too_early:
             looked = session.prepared.spec.declared is not None
-            told = "The look at the columns is spent" if looked else "Nothing was spent"
-            self._say(markup.note("Stopped.", f"Before the first step. {told}."), 0.0)
+            spent = "The look at the columns is spent" if looked else "Nothing was spent"
+            self._say(markup.note("Stopped.", f"Before the first step. {spent}."), 0.0)
             return
         if result is None:
             stands_above = session.argument in _IN_BAR
@@ -257,8 +257,8 @@ class LivePanel:
             same = sum(name.startswith(named) for name, _ in self._earlier)
             named += f" ({same + 1})" if same else ""
             self._earlier = [*self._earlier[1 - _EARLIER :], (named, history)]
-        whole = time.perf_counter() - self._began
-        self._show_end(result, session.problem, folded, f", {duration(whole)} in all")
+        total = time.perf_counter() - self._began
+        self._show_end(result, session.problem, folded, f", {duration(total)} in all")
 
     @property
     def drawn(self) -> tuple[str, str]:
@@ -278,12 +278,12 @@ class LivePanel:
         self._show_end(result)
 
     def _show_end(
-        self, result: FitResult, problem: str = "", folded: str = "", whole: str = ""
+        self, result: FitResult, problem: str = "", folded: str = "", in_all: str = ""
     ) -> None:
         guarantee = result.guarantee
         facts = [
             f"{count(guarantee.steps_taken)} of {count(guarantee.steps)} steps in "
-            f"{duration(result.seconds)}{whole}",
+            f"{duration(result.seconds)}{in_all}",
         ]
         problems = dict.fromkeys(text for text in (result.message, problem) if text)
         self._say(

@@ -47,12 +47,12 @@ def first_records(dataset: Dataset) -> str:
                 ]
             )
     hidden = len(table.columns) - _MOST_COLUMNS
-    shown = markup.table(["row", *map(str, range(1, len(x) + 1))], rows)
+    records = markup.table(["row", *map(str, range(1, len(x) + 1))], rows)
     note = "" if dataset.schema is not None else markup.quiet("Features as the model sees them.")
     more = markup.quiet(f"and {hidden} more columns") if hidden > 0 else ""
     # numbers must not be broken across lines, as words elsewhere on the screen are
     style = "overflow:auto;overflow-wrap:normal;max-height:260px"
-    return f"{note}{markup.scrolls(shown, 'first records', style)}{more}"
+    return f"{note}{markup.scrolls(records, 'first records', style)}{more}"
 
 
 def _pictures(dataset: Dataset, arrays: Mapping[str, np.ndarray]) -> str:

@@ -312,14 +312,12 @@ def ended(result: FitResult) -> str:
     return "stopped" if result.status == "cancelled" else str(result.status)
 
 
-def written(
-    result: FitResult, cautions: tuple[str, ...], spent: str, posterior: str
-) -> tuple[str, str]:
-    """(title, HTML) of a fit as output that needs no widgets. :param posterior: its table."""
+def written(result: FitResult, cautions: tuple[str, ...], spent: str) -> tuple[str, str]:
+    """(title, HTML) of a fit as output that needs no widgets."""
     run = f"{result.model} on {result.data['name']}, {ended(result)}, {result.guarantee.label()}"
     curves = plots.png(result.plot("curves")) if result.history else b""
     picture = markup.image(curves, "ELBO and a score over steps", 700) if curves else ""
-    return run, picture + guarantee_card(result, cautions, spent) + posterior
+    return run, picture + guarantee_card(result, cautions, spent) + posterior_table(result)
 
 
 def guarantee_card(

@@ -306,11 +306,14 @@ class Workbench(RunScreen):
         related = self._known(settings)
         if related is None:
             return
-        preview, taken = planned(settings, self._loader.load(settings.data), related.prepared)
+        preview, promise = planned(settings, self._loader.load(settings.data), related.prepared)
         with self._showing:
             if self._is_wanted(settings):
-                promise = None if self._shows_fit_of(settings) else taken
-                self.privacy.show_words(preview, promise, another=self.outcome.says_what_ended)
+                self.privacy.show_words(
+                    preview,
+                    None if self._shows_fit_of(settings) else promise,
+                    another=self.outcome.says_what_ended,
+                )
 
     def _shows_fit_of(self, settings: Settings) -> bool:
         """Whether the last fit's promise is shown, and it had these settings."""
@@ -506,7 +509,7 @@ class Workbench(RunScreen):
         """After a fit that has no result, show again what was shown before it."""
         self.outcome.clear()
         self.subject.clear()
-        end = self._ends.get(id(self.history.shown))
+        end = self._ends.get(id(self.history.selected))
         if end is not None and not self._closed:
             self._show_end(end)
             self.live.draw_again(end.drawn)
@@ -518,7 +521,7 @@ class Workbench(RunScreen):
         fields.say(self.privacy.promise, "")
         self.outcome.show(end.result, end.beside, end.cautions, end.spent, number=end.number)
         self.subject.show_result(end.result, end.beside)
-        self.history.shown = end.result
+        self.history.selected = end.result
         self.history.show(compares=self.tabs.open == "Fits")
 
     def _show_run(self, session: Session, resumed: bool) -> None:
@@ -570,6 +573,10 @@ class Workbench(RunScreen):
         super()._show_ended(session, trace)  # prepares the next fit
         if session.argument:
             self._show_problems({session.argument: session.expectation})
+        end = self._ends.get(id(session.result))
+        if end is not None:  # last, as its picture takes long
+            # static output under the widget stays when the notebook is closed
+            self._output.write(*written(end.result, end.cautions, end.spent))
 
     def _panels(self) -> Sequence[Any]:
         return (
@@ -613,6 +620,3 @@ class Workbench(RunScreen):
             self._fitted_model,
         )
         self._show_end(end)
-        # static output under the widget stays when the notebook is closed
-        posterior = str(self.outcome.posterior.value)
-        self._output.write(*written(result, session.cautions, spent, posterior))

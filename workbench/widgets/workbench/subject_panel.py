@@ -65,9 +65,8 @@ class SubjectPanel:
 
     def clear(self) -> None:
         """Show nothing."""
-        self.begin()
+        self._result = self._drawn = None
         self.view.value = _framed("", "", "")
-        self.mark(is_old=False)
 
     def show(self, session: Session, now: Progress) -> None:
         """Show how far a running fit has come, if there is something new."""
