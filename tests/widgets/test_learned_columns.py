@@ -106,6 +106,7 @@ def test_a_csv_is_fitted_with_nothing_declared(screen, content, book, tmp_path, 
     assert result.coefficients()["mean"]["age"] == pytest.approx(0.06, abs=0.04)
     assert [spend.guarantee.epsilon for spend in book.spends()] == [2.0]
     assert screen.results == [result]
+    assert "(other): levels of too few records to show." in screen.outcome.learnt.value
     after = state()
     assert RARE not in after
     assert "98765" not in after

@@ -364,22 +364,23 @@ def _clear_of_zero(result: FitResult) -> str:
     from workbench.results.arviz_adapter import INTERVAL
     from workbench.results.coefficients import ranked
 
-    elsewhere = (
-        "Posterior shows what the release says about each quantity."
-        if result.draws
-        else "Pictures show the fit."
-    )
     coefficients = ranked(result, INTERVAL)
     if not coefficients or result.interval_warning:
-        return elsewhere
+        return (
+            "Posterior shows what the release says about each quantity."
+            if result.draws
+            else "Pictures show the fit."
+        )
+    has_other = any(coefficient.name.endswith("=(other)") for coefficient in coefficients)
+    remark = " (other): levels of too few records to show." if has_other else ""
     names = [coefficient.name for coefficient in coefficients if coefficient.is_clear]
     if not names:
-        return f"None is jointly clear of zero ({result.release_label})."
+        return f"None is jointly clear of zero ({result.release_label}).{remark}"
     more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
     signs = "all signs are" if len(names) > 1 else "the sign is"
     return (
         f"Jointly clear of zero, of {count(len(coefficients))}: {', '.join(names[:_NAMED])}{more} "
-        f"({100 * INTERVAL:g} % that {signs} right; {result.release_label})."
+        f"({100 * INTERVAL:g} % that {signs} right; {result.release_label}).{remark}"
     )
 
 
