@@ -55,3 +55,8 @@ def test_a_table_keeps_its_numbers_and_its_order():
 def test_tables_without_rows_and_with_one_name_twice():
     assert to_csv(pd.DataFrame({"=a": [], "b": []}), index=False) == "'=a,b\n"
     assert to_csv(pd.DataFrame([["=1", 2]], columns=["a", "a"]), index=False) == "a,a\n'=1,2\n"
+
+
+def test_whole_numbers_stay_whole_beside_missing_ones():
+    table = pd.DataFrame({"seed": [2**53 + 1, None], "taken": [1200, None]}, dtype=object)
+    assert to_csv(table, index=False) == f"seed,taken\n{2**53 + 1},1200\n,\n"

@@ -34,6 +34,11 @@ def to_csv(table: pd.DataFrame, **options: Any) -> str:
     :param options: of ``DataFrame.to_csv``.
     """
     shown = table.apply(
-        lambda column: column if column.dtype.kind in "biufc" else column.astype(object).map(inert)
+        lambda column: (
+            column
+            if column.dtype.kind in "biufc"
+            # not map, which makes numbers with a fraction of whole ones beside missing values
+            else type(column)([inert(value) for value in column], column.index, dtype=object)
+        )
     )
     return str(shown.set_axis(list(map(inert, table.columns)), axis=1).to_csv(**options))

@@ -225,6 +225,9 @@ def test_many_draws_are_made_ahead_for_small_models_and_one_step_of_them_for_lar
         interval = compiling.interval_of(steps)
         assert compiling._steps_ahead(step, interval, 1) == ahead
         assert interval % ahead == 0  # nothing is drawn in vain
+    words = step.mechanism.words_for(step.noise_size) + step.sampler.words + 2
+    monkeypatch.setattr(compiling, "_WORDS_AHEAD", 10 * words)
+    assert compiling._steps_ahead(step, 16, 1) == 8  # nor where memory has room for ten
     monkeypatch.setattr(compiling, "_WORDS_AHEAD", 100)
     assert compiling._steps_ahead(step, 1000, 1) == 1
 

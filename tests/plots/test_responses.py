@@ -109,6 +109,15 @@ def test_proportions_are_shares_within_those_of_replicated_data():
     assert small_print(axes.figure).startswith("outside the guarantee")
 
 
+def test_a_survival_curve_is_the_product_limit():
+    """At 1, 1 of 4 dies; at 2, 1 of 3, and one leaves alive; at 3, the last one."""
+    times, died = np.array([1, 2, 2, 3]), np.array([1, 1, 0, 1])
+    (axes,) = survival_check_figure(
+        times, died, [1, 2, 3], np.full((3, 3), 0.5), "public data"
+    ).axes
+    assert sorted(set(axes.lines[1].get_ydata())) == pytest.approx([0, 0.5, 0.75, 1])
+
+
 def test_a_survival_curve_has_a_band_and_the_records_steps():
     times = RANDOM.exponential(10, 60)
     grid = np.linspace(0, 30, 31)

@@ -790,6 +790,7 @@ def test_a_fit_that_is_stopped_too_early_replaces_none_and_leaves_what_was_shown
         assert may_end.wait(PATIENCE)
         compile_all(fit)
 
+    screen.data.named.value = "breast_cancer"
     screen.privacy.epsilon.value = "2"
     settle(screen)
     monkeypatch.setattr(prepared.PreparedFit, "compile", compile_late)
@@ -798,12 +799,15 @@ def test_a_fit_that_is_stopped_too_early_replaces_none_and_leaves_what_was_shown
     screen.run.stop.click()
     assert screen.wait(5)
     assert shown_of_a_fit(screen) == before
+    assert "dpvi-old" in screen.subject.view._dom_classes  # it is of other records
     assert "Stopped." in screen.live.status.value
     may_end.set()
     screen.run.resume.click()
     assert screen.wait(PATIENCE)
     assert screen.results == [first, screen.result]
     assert shown_of_a_fit(screen) != before
+    assert "dpvi-old" not in screen.subject.view._dom_classes
+    assert screen._ends[id(screen.result)].fitted.key == screen.settings().key
 
 
 def test_a_fit_is_old_while_other_records_are_still_unknown(screens, private_data):

@@ -58,7 +58,7 @@ def test_the_button_in_a_row_presses_its_own(done, cancelled):
     one, two = re.findall("<button.*?</button>", panel.table.value)
     assert ('aria-pressed="false"' in one, 'aria-pressed="true"' in two) == (True, True)
     for number, html_button in enumerate((one, two)):
-        (name,) = re.findall(r"'\.(dpvi-press-\d+-\d+)'", html_button)
+        (name,) = re.findall(r"'\.(dpvi-press-[0-9a-f]+-\d+)'", html_button)
         (pressed,) = [
             button for button in panel.presses.view.children if name in button._dom_classes
         ]

@@ -418,8 +418,11 @@ def test_models_that_a_notebook_defines_are_offered_without_registration():
     assert "by_name (this notebook)" in entries
     assert not {"guide", "bootstrap"}.intersection(entries.values())
     assert list(entries.values()).count("logistic") == 1
+    guided = Model("by_name", "", variables["by_name"], guide=variables["guide"])
+    registry.register("by_name", guided, replace=True)
     exec(NOTEBOOK.replace("tumours", "nodes"), variables)
     panel.refresh()
+    assert registry.definition("by_name") is guided  # a model with more than its function stays
     assert "nodes" in dict(panel.model.control.options).values()
     assert panel.name == "logistic"
     panel.close()

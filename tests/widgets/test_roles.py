@@ -66,9 +66,9 @@ def test_types_of_columns_in_files(cells, role, separator):
 
 
 def test_numbers_with_leading_zeros_are_codes():
-    content = b"zip,size,zero\n01069,120,0\n80331,10,0\n"
+    content = b"zip,size,zero,self\n01069,120,0, 012\n80331,10,0,\n"
     table = upload_table("t.csv", content)
-    assert [column.role for column in table.columns] == ["category", "number", "number"]
+    assert [column.role for column in table.columns] == ["category", "number", "number", "category"]
     assert table.read({"zip": str})["zip"].tolist() == ["01069", "80331"]
 
 

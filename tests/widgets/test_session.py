@@ -177,12 +177,14 @@ def test_a_traceback_of_the_run_itself_is_kept():
 
 
 def test_a_stopped_fit_goes_on_in_the_same_session():
-    fit = FakeFit([snapshot(10, 1.0, auc=0.5)])
+    fit = FakeFit([snapshot(10, 1.0, auc=0.5), snapshot(20, 1.0, auc=0.5)])
     session = started(fit)
+    fit.go.release()
+    until(session, lambda now: now.snapshot is not None)
+    session.stop()
     fit.go.release()
     assert session.wait(PATIENCE)
     assert not session.can_resume
-    session.stop()
     fit.can_resume, fit.snapshots = True, [snapshot(10, 1.0, auc=0.5), snapshot(30, 2.0, auc=0.6)]
     assert session.can_resume
     session.start()

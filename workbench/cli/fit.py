@@ -365,10 +365,6 @@ def _priors(texts: Sequence[str]) -> dict[str, str]:
     return priors
 
 
-def _finite(values: dict[str, float]) -> dict[str, float | None]:
-    return {name: value if math.isfinite(value) else None for name, value in values.items()}
-
-
 def _carry_out(
     prepared: PreparedFit,
     arguments: argparse.Namespace,
@@ -467,7 +463,10 @@ def _say(
             "message": result.message,
             "guarantee": {**result.guarantee.to_dict(), **result.guarantee.attack_bounds()},
             "cautions": list(result.cautions),
-            "metrics": _finite(result.metrics),
+            "metrics": {
+                name: value if math.isfinite(value) else None
+                for name, value in result.metrics.items()
+            },
             "labels": result.labels,
             "ledger": ledger,
             "resume": None if run is None else str(run),

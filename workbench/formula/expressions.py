@@ -150,7 +150,7 @@ def _called(formula: str, node: ast.Call, columns: Columns) -> Bounded:
 def _unbounded(formula: str, node: Node, bounded: Bounded, needs: str) -> Exception:
     reach = f"by the declared bounds it may be anything from {bounded.low:g} to {bounded.high:g}"
     if max(abs(bounded.low), abs(bounded.high)) > _UNKNOWN:
-        reach = "without declared bounds it may be any number"
+        reach = "by its bounds it may be any number"
     return refused(
         formula,
         f"{ast.unparse(node)} {needs}, but {reach}: declare such bounds, or write another "

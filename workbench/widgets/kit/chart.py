@@ -382,7 +382,7 @@ def round_ticks(low: float, high: float, about: int) -> list[float]:
 
 def _x_labels(steps: int) -> list[tuple[float, str]]:
     """Shares of the axis and what stands there."""
-    inner = [tick for tick in round_ticks(0, steps, 4) if 0.06 * steps < tick < 0.8 * steps]
+    inner = [tick for tick in round_ticks(0, steps, 4) if 0.06 * steps < tick < 0.81 * steps]
     return [
         (0.0, "0"),
         *((tick / steps, _numbers.brief(tick)) for tick in inner),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import itertools
+import secrets
 from collections.abc import Callable
 
 import ipywidgets as widgets
@@ -10,8 +10,6 @@ import ipywidgets as widgets
 from workbench.widgets.kit.markup import Html, escape
 
 __all__ = ["Presses"]
-
-_NUMBERS = itertools.count()
 
 
 class Presses:
@@ -22,7 +20,8 @@ class Presses:
     """
 
     def __init__(self, on_press: Callable[[int], None]) -> None:
-        self._on_press, self._name = on_press, f"dpvi-press-{next(_NUMBERS)}"
+        # a page may show the screens of several kernels
+        self._on_press, self._name = on_press, f"dpvi-press-{secrets.token_hex(4)}"
         self.view = widgets.VBox(layout=widgets.Layout(display="none"))
 
     def button(self, number: int, label: str, tooltip: str, *, is_on: bool = False) -> Html:

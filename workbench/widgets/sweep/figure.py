@@ -8,7 +8,6 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from workbench._lazy import pd
 from workbench._numbers import count, shown
 from workbench.plots.metrics import labelled, score_name, words_of
 from workbench.sweeps.request import DP
@@ -115,13 +114,10 @@ def _shown_metrics(result: SweepResult) -> list[str]:
     names = result.metrics
     table = result.table if names else None
     wanted = [score_name(names), *(["elbo"] if "elbo" in names else [])]
-    return [name for name in wanted if name and table is not None and _has(table, name)]
-
-
-def _has(table: pd.DataFrame, metric: str) -> bool:
-    return bool(
-        (table[metric].notna() & (table["method"] == DP) & (table["status"] == "done")).any()
-    )
+    if table is None:
+        return []
+    is_private = (table["method"] == DP) & (table["status"] == "done")
+    return [name for name in wanted if name and (table[name].notna() & is_private).any()]
 
 
 def _means(series: Series, levels: Sequence[float]) -> dict[str, dict[float, float]]:

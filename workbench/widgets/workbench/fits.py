@@ -36,8 +36,8 @@ class End(NamedTuple):
     """A fit that has ended, and all that is shown of it.
 
     :param beside: the data set whose evaluation records pictures may show.
-    :param number: of the fit on this screen. :param drawn: its curves.
-    :param fitted: key of its settings. :param fitted_model: key of its model and records.
+    :param number: of the fit on this screen. :param drawn: its curves. :param fitted: its settings,
+        as far as they are known.
     """
 
     result: Any
@@ -46,8 +46,7 @@ class End(NamedTuple):
     spent: str = ""
     number: int = 0
     drawn: tuple[str, str] | None = None
-    fitted: Any = None
-    fitted_model: Any = None
+    fitted: Settings | None = None
 
 
 def _diagram_of(prepared: PreparedFit) -> tuple[bytes, str]:

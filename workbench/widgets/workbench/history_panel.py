@@ -123,11 +123,11 @@ class HistoryPanel:
         :param compares: False to leave out the comparison, whose picture takes most of the time,
             until ``compare``.
         """
-        opened = [_is_in(result, self._opened) for result in self.results]
-        rows = [
-            _row(self._number(index), *of_one)
-            for index, of_one in enumerate(zip(self.results, opened, strict=True))
-        ]
+        rows = []
+        for index, result in enumerate(self.results):
+            is_on = result is self.selected
+            button = self.presses.button(index, str(index + 1), "Show this fit above", is_on=is_on)
+            rows.append(_row(button, result, _is_in(result, self._opened)))
         self.table.value = markup.cards(_COLUMNS, rows) + markup.quiet(
             "Fits on the same private records add up: each fit spends its own epsilon. Choosing "
             "between fits by private scores leaks as well."
@@ -135,7 +135,10 @@ class HistoryPanel:
         if len(self.results) < 2:
             return
         options = [
-            (f"{number}: {_name(result)}", number - 1)
+            (
+                f"{number}: {result.model} on {result.data['name']}, {result.guarantee.label()}",
+                number - 1,
+            )
             for number, result in enumerate(self.results, start=1)
         ]
         chosen = (
@@ -149,14 +152,6 @@ class HistoryPanel:
         self._is_offering = False
         if compares:
             self.compare()
-
-    def _number(self, index: int) -> str:
-        return self.presses.button(
-            index,
-            str(index + 1),
-            "Show this fit above",
-            is_on=self.results[index] is self.selected,
-        )
 
     def compare(self) -> None:
         """Compare the two fits that are chosen, if there are two."""
@@ -195,10 +190,6 @@ def _is_in(result: FitResult, results: list[Any]) -> bool:
     return any(result is member for member in results)
 
 
-def _name(result: FitResult) -> str:
-    return f"{result.model} on {result.data['name']}, {result.guarantee.label()}"
-
-
 def _row(number: str, result: FitResult, is_opened: bool) -> list[str]:
     guarantee, metrics = result.guarantee, result.metrics
     score = score_name(metrics)
@@ -232,6 +223,7 @@ def _differences(chosen: Mapping[str, Any]) -> list[list[str]]:
     """Rows (name, value in each fit) of the settings that differ, and of all metrics."""
     facts = []
     for result in chosen.values():
+        bounds = result.guarantee.attack_bounds()
         facts.append(
             {
                 "model": result.model,
@@ -245,7 +237,9 @@ def _differences(chosen: Mapping[str, Any]) -> list[list[str]]:
                 "epsilon": upper(result.guarantee.epsilon),
                 "delta": upper(result.guarantee.delta),
                 "noise multiplier sigma": result.guarantee.noise_multiplier,
-                "attacker finds at most, at 1 % false alarms": _found(result),
+                "attacker finds at most, at 1 % false alarms": percent(
+                    bounds["true_positive_rate_at_1_percent"]
+                ),
                 "steps taken": result.guarantee.steps_taken,
                 "status": result.status,
                 "time": duration(result.seconds),
@@ -270,7 +264,3 @@ def _differences(chosen: Mapping[str, Any]) -> list[list[str]]:
             ]
         )
     return rows
-
-
-def _found(result: FitResult) -> str:
-    return percent(result.guarantee.attack_bounds()["true_positive_rate_at_1_percent"])

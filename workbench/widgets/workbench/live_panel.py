@@ -311,7 +311,7 @@ def _points(history: Sequence[Any], name: str) -> list[tuple[float, float]]:
     return [
         (point.step, float(point.metrics[name]))
         for point in history
-        if _is_number(point.metrics.get(name))
+        if isinstance(point.metrics.get(name), (int, float))
     ]
 
 
@@ -371,10 +371,6 @@ def _spent(
 def _described(panels: Sequence[Panel], steps: int) -> str:
     last = [f"{panel.title} {panel.words(panel.points[-1][1])}" for panel in panels if panel.points]
     return f"Curves over {count(steps)} steps. Newest values: " + ", ".join(last)
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, (int, float))
 
 
 def traceback_fold(details: str) -> str:

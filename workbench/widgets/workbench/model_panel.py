@@ -351,9 +351,13 @@ def _read(option: Option, field: Field) -> Any:
 def _register_functions(namespace: Mapping[str, Any]) -> None:
     """Make models of this session of the NumPyro functions that a notebook defines."""
     for value in list(namespace.values()):
-        if isinstance(value, types.FunctionType) and _is_model(value):
-            with contextlib.suppress(ArgumentError):  # of another kind, or of a built-in's name
-                registry.offer(value)
+        if type(value) is types.FunctionType and _is_model(value):
+            name = value.__name__
+            before = registry.definition(name) if registry.is_of_session(name) else value
+            # a cell that was run again has another function of the name; a model with a guide stays
+            if type(before) is types.FunctionType:
+                with contextlib.suppress(ArgumentError):  # of another kind
+                    registry.offer(value)
 
 
 def _is_model(function: types.FunctionType) -> bool:

@@ -121,11 +121,9 @@ def with_codes(rows: pd.DataFrame, cells: pd.DataFrame) -> pd.DataFrame:
 
     :param cells: the same rows, all read as text.
     """
-    return rows.assign(
-        **{
-            name: cells[name]
-            for name in rows.columns
-            if pd.api.types.is_integer_dtype(rows[name])
-            and cells[name].str.fullmatch(r"0\d+").any()
-        }
-    )
+    rows = rows.copy()
+    for name in rows.columns:
+        is_number = of_type(rows[name].dtype) == "number"
+        if is_number and cells[name].str.fullmatch(r"\s*0\d+\s*").eq(True).any():
+            rows[name] = cells[name]
+    return rows

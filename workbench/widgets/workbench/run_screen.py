@@ -181,7 +181,9 @@ class RunScreen(Screen):
         """
         regression = self.data.regression
         if self._offered and regression is not None and self._formula() == self._offered:
-            self._choose_formula(*regression)
+            formula, family = regression
+            is_same = formula.partition("~")[0] == self._offered.partition("~")[0]
+            self._choose_formula(formula, "" if is_same else family)
 
     def _open_own_data(self) -> None:
         if self.data.has_own_source:

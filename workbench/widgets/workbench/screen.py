@@ -111,9 +111,8 @@ class Workbench(RunScreen):
             self._prices,
         )
         self._book = ledger_in_code(ledger)
-        self._begun: Any = None  # key of the settings of the fit that began last
+        self._begun: Any = None  # settings of the fit that began last
         self._fitted: Any = None  # and of the fit that is shown
-        self._fitted_model: Any = None  # key of its model and records
         self._to_do = ""  # before a fit can begin
         self._last_ready: Ready | None = None  # of the last fit, for another run of the same plan
         self.privacy = PrivacyPanel(
@@ -207,14 +206,10 @@ class Workbench(RunScreen):
 
     def _follow_problems(self) -> None:
         self._words.drop()
-        suffix = (
-            ", and what is highlighted,"
-            if {**self.model.problems(), **self.privacy.problems()}
-            else ""
-        )
-        to_do = (
-            f"Complete Data{suffix}" if self.data.is_incomplete else "Fix the highlighted fields"
-        )
+        to_do = "Fix the highlighted fields"
+        if self.data.is_incomplete:
+            is_wrong = {**self.model.problems(), **self.privacy.problems()}
+            to_do = "Complete Data" + (", and what is highlighted," if is_wrong else "")
         self._to_do = f"{to_do.rstrip(',')}."
         if self._has_shown_nothing:
             self.live.ready(self._to_do)
@@ -228,7 +223,7 @@ class Workbench(RunScreen):
         self._mark_old(settings)
         session = self._session
         failed = session is not None and session.ended and session.result is None
-        if self._has_shown_nothing or (failed and settings.key != self._begun):
+        if self._has_shown_nothing or (failed and settings.key != self._begun.key):
             self.live.ready()  # an error does not outlive its cause
         self.ledger.computing(settings.data.key)
         if self._ready is not None and self._ready.fits(settings):
@@ -247,7 +242,8 @@ class Workbench(RunScreen):
         :param settings: of the controls; None where the records are not known yet.
         """
         if self.outcome.says_what_ended:
-            is_old = settings is None or self._fitted_model != settings.model_key
+            keys = [chosen and chosen.model_key for chosen in (self._fitted, settings)]
+            is_old = None in keys or keys[0] != keys[1]
             for panel in (self.subject, self.live, self.outcome):
                 panel.mark(is_old=is_old)
 
@@ -317,7 +313,8 @@ class Workbench(RunScreen):
 
     def _shows_fit_of(self, settings: Settings) -> bool:
         """Whether the last fit's promise is shown, and it had these settings."""
-        return self.outcome.says_what_ended and self._fitted == settings.key
+        fitted = self._fitted
+        return self.outcome.says_what_ended and fitted is not None and fitted.key == settings.key
 
     def _show_outlook(self, settings: Settings, ready: Ready | Exception) -> None:
         with self._showing:
@@ -409,16 +406,17 @@ class Workbench(RunScreen):
         settings = self.settings()
         if not self._takes_over():
             return
-        self._begun = self._fitted = settings.key
-        self._fitted_model = settings.model_key
         ready, self._ready = self._ready, None
         if ready is not None and ready.fits(settings):
             self._last_ready = ready
             prepare = lambda: ready.prepared  # noqa: E731
         else:
             prepare = lambda: settings.prepare(self._loader.load(settings.data))  # noqa: E731
-        self._begin(
-            Session(prepare, baseline=settings.baseline, records=settings.data.key), resumed=False
+        self._begin(self._session_of(prepare, settings), resumed=False)
+
+    def _session_of(self, prepare: Callable[[], Any], settings: Settings) -> Session:
+        return Session(
+            prepare, baseline=settings.baseline, records=settings.data.key, settings=settings
         )
 
     def resume(self) -> None:
@@ -436,16 +434,11 @@ class Workbench(RunScreen):
             return
         settings = self.settings()
         if self._takes_over():
-            self._begun = self._fitted = settings.key
-            self._fitted_model = settings.model_key
 
             def prepare() -> Any:
                 return prepare_saved(run, self._loader.load(settings.data), settings.over_cap)
 
-            self._begin(
-                Session(prepare, baseline=settings.baseline, records=settings.data.key),
-                resumed=False,
-            )
+            self._begin(self._session_of(prepare, settings), resumed=False)
 
     def _succeed(self, before: Self) -> None:
         for result in before.results:
@@ -458,6 +451,7 @@ class Workbench(RunScreen):
         super()._begin(session, resumed=resumed)
 
     def _show_begun(self) -> None:
+        self._begun = self._fitted = self._session.settings
         self.ledger.outdated()
         self.privacy.show_begun()
         self._show_running(True)
@@ -477,14 +471,13 @@ class Workbench(RunScreen):
             return
         self.result, self._session = result, None
         self.outcome.clear()
-        chosen = None if self.problems() else self.settings()
         # or the plan's promise would be shown again
-        keys = (chosen and chosen.key, chosen and chosen.model_key)
+        chosen = None if self.problems() else self.settings()
         shows_metrics = dataset.evaluation_is_public or result.settings["evaluate_private"]
         model = result.definition
         beside = model.view(dataset) if shows_metrics and model is not None else None
         self.history.keep(result)
-        self._show_end(End(result, beside, fitted=keys[0], fitted_model=keys[1]))
+        self._show_end(End(result, beside, fitted=chosen))
         self.live.show_result(result)
         self._is_running = False
         self._show_running(False)
@@ -499,10 +492,13 @@ class Workbench(RunScreen):
         if not self._takes_over():
             return
         end = self._ends.get(id(result)) or End(result, None)
-        self._show_end(end)
-        self.live.show_result(result, end.drawn)
-        with self._lock:
-            self._is_running = False
+        try:
+            self.outcome.clear()
+            self._show_end(end)
+            self.live.show_result(result, end.drawn)
+        finally:
+            with self._lock:
+                self._is_running = False
         self._controls_changed()  # which fades it where other settings are chosen
 
     def _show_before(self) -> None:
@@ -517,7 +513,7 @@ class Workbench(RunScreen):
     def _show_end(self, end: End) -> None:
         """Show what a fit has learnt and promised; its curves are there or follow."""
         self._ends[id(end.result)] = end
-        self._fitted, self._fitted_model = end.fitted, end.fitted_model
+        self._fitted = end.fitted
         fields.say(self.privacy.promise, "")
         self.outcome.show(end.result, end.beside, end.cautions, end.spent, number=end.number)
         self.subject.show_result(end.result, end.beside)
@@ -526,7 +522,9 @@ class Workbench(RunScreen):
 
     def _show_run(self, session: Session, resumed: bool) -> None:
         self.outcome.clear()
-        self.live.begin(resumed)
+        results = self.history.results
+        shows_it = session is self._kept and self.history.selected is results[-1]
+        self.live.begin(resumed and shows_it)
         self.subject.begin()
         ended = reached = False
         while not ended:
@@ -566,10 +564,10 @@ class Workbench(RunScreen):
             self.live.show_broken(trace)
         else:
             self.live.finish(session)
-        if session.result is not None:
-            self.ledger.forget_reason()
-        elif session.was_too_early and not session.prepared.has_begun:
+        if session.was_too_early and not session.prepared.has_begun:
             self._ready = self._last_ready  # which goes on compiling
+        elif session.was_too_early or session.result is not None:
+            self.ledger.forget_reason()
         super()._show_ended(session, trace)  # prepares the next fit
         if session.argument:
             self._show_problems({session.argument: session.expectation})
@@ -616,7 +614,6 @@ class Workbench(RunScreen):
             spent,
             len(self.history.results),
             self.live.drawn,
-            self._fitted,
-            self._fitted_model,
+            session.settings,
         )
         self._show_end(end)

@@ -67,13 +67,19 @@ class Session(Stoppable):
     :param prepare: makes the ``PreparedFit``, in the fit's thread.
     :param baseline: whether to fit without privacy afterwards (``workbench.fitting.baseline``).
     :param records: equal for sessions on the same records, whose curves may be compared.
+    :param settings: of the fit.
     """
 
     def __init__(
-        self, prepare: Callable[[], Any], *, baseline: bool = False, records: Hashable = None
+        self,
+        prepare: Callable[[], Any],
+        *,
+        baseline: bool = False,
+        records: Hashable = None,
+        settings: Any = None,
     ) -> None:
         super().__init__()
-        self.records = records
+        self.records, self.settings = records, settings
         self.prepared: Any = None
         self.result: FitResult | None = None
         self.baseline: dict[str, float] | None = None
@@ -182,7 +188,11 @@ class Session(Stoppable):
             if self.compares and self.baseline is None and self.result.status == "done":
                 self._compare()
         except StoppedError:
-            self.was_too_early = True
+            partial = self.prepared.result() if self.prepared.can_resume else None
+            if partial is not None and partial.guarantee.steps_taken:  # of an earlier process
+                self.result = partial
+            else:
+                self.was_too_early = True
         except (_validate.ArgumentError, LedgerError, PrivacyModelError) as error:
             self.argument, self.problem, self.expectation = (
                 getattr(error, "argument", "model"),
@@ -214,6 +224,8 @@ class Session(Stoppable):
 
         background(work, "dpvi-compile")
         awaited(compiled, self._stop.is_set)
+        if self.stopping:
+            raise StoppedError
 
     def _compare(self) -> None:
         from workbench.fitting.baseline import without_privacy
