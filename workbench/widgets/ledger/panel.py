@@ -314,7 +314,7 @@ class LedgerPanel:
         dismiss.on_click(lambda _: self._dismiss(run, row))
         return row
 
-    def _dismiss(self, run: SavedRun, row: Any) -> None:
+    def _dismiss(self, run: SavedRun, row: widgets.Widget) -> None:
         _DISMISSED.add(run.path)
         self.runs.children = tuple(child for child in self.runs.children if child is not row)
         fields.close_all(row)

@@ -257,8 +257,8 @@ class LivePanel:
             same = sum(name.startswith(named) for name, _ in self._earlier)
             named += f" ({same + 1})" if same else ""
             self._earlier = [*self._earlier[1 - _EARLIER :], (named, history)]
-        total = time.perf_counter() - self._began
-        self._show_end(result, session.problem, folded, f", {duration(total)} in all")
+        waited = f", {duration(time.perf_counter() - self._began)}"  # with compiling and drawing
+        self._show_end(result, session.problem, folded, waited)
 
     @property
     def drawn(self) -> tuple[str, str]:
@@ -278,12 +278,12 @@ class LivePanel:
         self._show_end(result)
 
     def _show_end(
-        self, result: FitResult, problem: str = "", folded: str = "", in_all: str = ""
+        self, result: FitResult, problem: str = "", folded: str = "", waited: str = ""
     ) -> None:
         guarantee = result.guarantee
         facts = [
-            f"{count(guarantee.steps_taken)} of {count(guarantee.steps)} steps in "
-            f"{duration(result.seconds)}{in_all}",
+            f"{count(guarantee.steps_taken)} of {count(guarantee.steps)} steps"
+            f"{waited or f' in {duration(result.seconds)}'}",
         ]
         problems = dict.fromkeys(text for text in (result.message, problem) if text)
         self._say(
