@@ -176,9 +176,17 @@ def test_noise_near_is_that_of_plans_with_these_epsilons(sampler):
         assert found == pytest.approx(other / seen.noise_multiplier, rel=3e-3)  # samplers round q
 
 
+def test_noise_near_is_of_the_plans_epsilon_among_powers_of_two():
+    near, times = zip(*outlook(plan_of(epsilon=3.0), 31).noise_near, strict=True)
+    assert near == (1.0, 2.0, 3.0, 4.0, 8.0)
+    assert times[2] == 1
+    assert sorted(times, reverse=True) == list(times)
+
+
 def test_no_noise_is_told_of_epsilons_that_no_noise_keeps():
     tiny = outlook(plan_of(epsilon=0.05, sampling_rate=1.0, iterations=10**6, delta=1e-6), 31)
-    assert [near for near, _ in tiny.noise_near] == [0.05, 0.1, 0.2]
+    near = [near for near, _ in tiny.noise_near]
+    assert near == [0.05, 0.0625, 0.125]
 
 
 def test_no_epsilon_is_named_where_none_would_do():

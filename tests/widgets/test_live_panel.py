@@ -25,7 +25,7 @@ PREPARED = types.SimpleNamespace(
 
 
 # no sigma for 8
-OUTLOOK = types.SimpleNamespace(noise_near=((0.5, 3.5), (1.0, 1.9), (2.0, 1.0), (4.0, 0.55)))
+NEAR = ((0.5, 3.5), (1.0, 1.9), (2.0, 1.0), (4.0, 0.55))
 
 
 class Session:
@@ -124,45 +124,48 @@ def test_the_line_without_privacy_is_drawn_when_it_is_known():
 
 def test_before_the_first_fit_the_planned_epsilon_is_shown_and_nothing_that_is_not_known():
     panel, empty = LivePanel(), LivePanel().curves.value
-    assert panel.show_plan(PREPARED)
+    panel.show_plan(PREPARED)
     assert "planned, at most" in panel.score.value
     assert panel.score.value.count("<polyline") == 1
-    panel.show_price(OUTLOOK)
-    told = html.unescape(panel.score.value)
-    assert "planned, at most" in told
-    assert "<b>noise in intervals</b><span>relative</span>" in told
+    assert "noise" not in panel.price.value
+    panel.show_price(NEAR)
+    told = html.unescape(panel.price.value)
+    assert "<b>noise in intervals, relative to this plan</b>" in told
     assert (
         "3.50 times at epsilon 0.5, 1.90 times at epsilon 1, 1.00 times at epsilon 2, 0.550 "
         "times at epsilon 4" in told
     )
     assert 'left:62.5%">this plan' in told
     assert "evaluation records" not in told
-    panel.show_plan(PREPARED)  # of which the price is not known yet
-    assert "times at epsilon" not in panel.score.value
+    panel.show_price(())  # of which the price is not known
+    assert "times at epsilon" not in panel.price.value
     panel.ready("Complete the fields.")
     assert panel.curves.value == empty
     panel.show(Session(), moment(100, history=HISTORY))
     shown = panel.score.value
-    assert not panel.show_plan(PREPARED)
-    panel.show_price(OUTLOOK)
+    panel.show_plan(PREPARED)
     assert panel.score.value == shown
 
 
-def test_where_no_score_may_be_shown_the_price_stays_above_the_epsilon_spent():
+def test_where_no_score_may_be_shown_the_epsilon_spent_has_its_place():
     panel = LivePanel()
     private = types.SimpleNamespace(**{**vars(PREPARED), "shows_metrics": False})
     spent = dataclasses.replace(moment(100), spent=((0, 0.0), (100, 1.1)))
-    assert panel.show_plan(private)
-    panel.show_price(OUTLOOK)
+    panel.show_plan(private)
     panel.show(Session(prepared=private), spent)
-    assert "3.50 times at epsilon 0.5" in panel.score.value
     assert "spent, at most" in panel.score.value
+    assert panel.score.value.count("dpvi-chart") == 1
     assert "AUC" not in panel.score.value
-    assert panel.show_plan(private)
-    other = types.SimpleNamespace(**vars(private))  # began before its price was known
-    panel.begin(resumed=False)
-    panel.show(Session(prepared=other), spent)
-    assert "times at epsilon" not in panel.score.value
+
+
+def test_what_is_spent_of_the_planned_epsilon_is_a_bar_below_the_score():
+    panel = LivePanel()
+    moved = dataclasses.replace(
+        moment(100, history=HISTORY), spent=((0, 0.0), (100, 0.25 * PREPARED.privacy.epsilon))
+    )
+    panel.show(Session(), moved)
+    assert "width:25%" in panel.score.value
+    assert "spent, at most" in panel.score.value
 
 
 def test_the_score_alone_stands_beside_the_subject_and_all_curves_in_their_part():

@@ -24,7 +24,7 @@ __all__ = ["ALL", "MOST", "Outlook", "outlook"]
 # checks
 MOST, ALL = 30, 100  # for most of them, for all of them
 
-_NEAR = (0.25, 0.5, 1.0, 2.0, 4.0)  # epsilons that are compared, in those of the plan
+_TIMES = 4.0  # how far epsilons that are compared are from the plan's
 # false-positive rates of the trade-off curve, denser where they are small and the curve bends most
 _FALSE_POSITIVE_RATES = (
     *(0.0001 * step**2 for step in range(40)),
@@ -107,27 +107,33 @@ class Outlook:
 
     @functools.cached_property
     def noise_near(self) -> tuple[tuple[float, float], ...]:
-        """(epsilon, its sigma over this plan's), for a quarter of the plan's epsilon to four times,
-        all else equal.
+        """(epsilon, its sigma over this plan's), for the plan's epsilon and powers of two from a
+        quarter of it to four times, all else equal.
 
         The noise of a release, and with it what noise adds to the standard deviation of a posterior
         interval, is proportional to sigma. Which part of an interval that is depends on the
         records. An epsilon that no supported noise keeps is left out.
         """
-        noises = [(factor * self.settings.epsilon, self._noise_for(factor)) for factor in _NEAR]
-        planned = self._noise_for(1.0)
+        asked = self.settings.epsilon
+        powers = range(
+            math.ceil(math.log2(asked / _TIMES)), math.floor(math.log2(asked * _TIMES)) + 1
+        )
+        planned = self._noise_for(asked)
+        noises = {
+            near: self._noise_for(near) for near in sorted({asked, *(2.0**k for k in powers)})
+        }
         return tuple(
             (near, sigma / planned)
-            for near, sigma in noises
+            for near, sigma in noises.items()
             if planned is not None and sigma is not None
         )
 
-    def _noise_for(self, factor: float) -> float | None:
-        """Sigma of this plan with ``factor`` times its epsilon; None where none is supported."""
+    def _noise_for(self, epsilon: float) -> float | None:
+        """Sigma of this plan with another epsilon; None where none is supported."""
         settings = self.settings
         try:
             return noise_multiplier(
-                epsilon=factor * settings.epsilon,
+                epsilon=epsilon,
                 delta=settings.delta,
                 sampler=settings.sampler,
                 relation=settings.relation,

@@ -96,6 +96,15 @@ def status(line: str, done: float, end: str = "") -> str:
     return f'<div role="status">{line}</div>{bar}'
 
 
+def meter(title: str, unit: str, value: str, share: float) -> str:
+    """A value (HTML) over a bar that is filled by ``share`` of its length."""
+    return (
+        f'<div class="dpvi-meter"><b>{escape(title)}</b> <span>{escape(unit)}</span>'
+        f'<b>{escape(value)}</b></div><div class="dpvi-progress spent"><i '
+        f'style="width:{100 * min(share, 1.0):.4g}%"></i></div>'
+    )
+
+
 def paragraphs(told: Mapping[str, str]) -> str:
     """A paragraph for each text, after its title in bold."""
     return "".join(

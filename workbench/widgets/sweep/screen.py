@@ -127,12 +127,11 @@ class Sweep(RunScreen):
             (self.model.model, self.data.named, lists["epsilons"]),
             (lists["seeds"], lists["iterations"]),
             self.ranges.errors,
+            status=self.outcome.status,
         )
         main = fields.beside(self.outcome.curves, self.spending.view, self.outcome.sentences)
         self._below = widgets.VBox()  # a fit that is opened
-        self.view = widgets.VBox(
-            [framed(bar, self.outcome.status, main, self.tabs.view), self._below]
-        )
+        self.view = widgets.VBox([framed(bar, main, self.tabs.view), self._below])
         self._start()
         send(self.view)
 

@@ -22,7 +22,6 @@ from workbench.widgets.workbench.session import Progress, Session
 
 if TYPE_CHECKING:
     from workbench.fitting.prepared import PreparedFit
-    from workbench.privacy.outlook import Outlook
     from workbench.results.fit_result import FitResult
 
 __all__ = ["LivePanel", "traceback_fold"]
@@ -41,31 +40,30 @@ _EMPTY = "Curves appear here during a fit."
 _NOT_KEPT = "The curves of this fit were not kept."
 _KEEP = "The dashed lines are outside the guarantee: keep them to yourself."
 _EARLIER = 3  # fits whose curves stay as faint lines
-_TALL, _LOW, _ONLY = 92, 46, 150  # pixels; of a panel above the epsilon alone
-_AXIS = 20  # of labels below a chart
-_ROOM = f'<div style="height:{_ONLY + _AXIS}px"></div>'
+_TALL, _LOW, _SCORE, _PRICE = 92, 46, 104, 56  # pixels
+_AROUND = 44  # of the words around the price's curve
 
 
 class LivePanel:
-    """A line of facts over a bar of progress, the score with the epsilon spent, and all curves:
-    ``status``, ``score`` and ``curves`` are the widgets to display.
+    """A line of facts over a bar of progress, the price of another epsilon, the score with what is
+    spent, and all curves: ``status``, ``price``, ``score`` and ``curves`` are its widgets.
     """
 
     def __init__(self) -> None:
         self.status = widgets.HTML()
+        self.price = widgets.HTML()
         self.score = widgets.HTML()
         self.curves = widgets.HTML()
         # (name, history) of fits with the same records and score
         self._earlier: list[tuple[str, tuple[Any, ...]]] = []
         self._about: Any = None  # what the curves are of
-        # where there is no curve of a score, and where there is no curve at all
-        self._price, self._planned = _ROOM, ""
-        self._priced: Any = None  # the fit that the price is of
+        self._planned = ""  # what stands where there is no curve
         self._drawn: Any = None
         self._began = time.perf_counter()
         self.drawing_seconds = 0.0  # in the present run, for measurements
         self.frames = 0
         self._clear()
+        self.show_price(())
         self.ready()
 
     def ready(self, missing: str = "") -> None:
@@ -102,26 +100,25 @@ class LivePanel:
         self._show_planned()
         self.curves.value = markup.quiet(_EMPTY)
 
-    def show_plan(self, prepared: PreparedFit) -> bool:
-        """Until a fit has curves, show the epsilon that is planned after each step; return whether
-        there is room for ``show_price``.
-        """
-        spent = dataclasses.replace(_spent(prepared, (), None), unit="planned, at most")
-        self._price, self._priced = _ROOM, prepared
-        self._planned = chart(
-            [spent], prepared.privacy.iterations, "Planned epsilon over the steps."
-        )
+    def show_plan(self, prepared: PreparedFit) -> None:
+        """Until a fit has curves, show the epsilon that is planned after each step."""
+        spent = _spent(prepared, (), None)
+        spent = dataclasses.replace(spent, unit="planned, at most", height=_SCORE)
+        steps = prepared.privacy.iterations
+        self._planned = chart([spent], steps, "Planned epsilon over the steps.")
         self._show_planned()
-        return self._is_planned or not prepared.shows_metrics
 
-    def show_price(self, outlook: Outlook) -> None:
-        """Show above it how the noise of intervals depends on epsilon."""
-        self._price = _noise_near(outlook)
-        self._show_planned()
+    def show_price(self, near: Sequence[tuple[float, float]]) -> None:
+        """Show how the noise of intervals depends on epsilon, for the fit that comes next.
+
+        :param near: as ``Outlook.noise_near``; empty where that is not known.
+        """
+        room = f'<div style="height:{_PRICE + _AROUND}px"></div>'
+        self.price.value = _noise_near(near) if near else room
 
     def _show_planned(self) -> None:
         if self._is_planned:
-            self.score.value = self._price + self._planned
+            self.score.value = self._planned
 
     def _say(self, line: str, fraction: float, status: str = "") -> None:
         self.status.value = markup.status(line, fraction, status)
@@ -186,10 +183,10 @@ class LivePanel:
             else ""
         )
         marked = "\N{WARNING SIGN} " * (about[2] == "outside the guarantee") + about[2]
-        beside = [dataclasses.replace(panel, unit=marked, height=_ONLY) for panel in curves[-1:]]
-        beside.append(epsilon)
-        above = "" if curves else self._price if prepared is self._priced else _ROOM
-        self.score.value = above + chart(beside, steps, _described(beside, steps)) + note
+        beside = [dataclasses.replace(panel, unit=marked, height=_SCORE) for panel in curves[-1:]]
+        below = _spent_bar(epsilon, prepared.privacy.epsilon) if beside else ""
+        beside = beside or [dataclasses.replace(epsilon, height=_SCORE)]
+        self.score.value = chart(beside, steps, _described(beside, steps)) + below + note
         panels = [*curves, epsilon]
         self.curves.value = chart(panels, steps, _described(panels, steps), marks=marks) + note
         self._drawn, self._is_planned = newest, False
@@ -315,23 +312,21 @@ def _points(history: Sequence[Any], name: str) -> list[tuple[float, float]]:
     ]
 
 
-def _noise_near(outlook: Outlook) -> str:
+def _noise_near(near: Sequence[tuple[float, float]]) -> str:
     """How the noise in intervals depends on epsilon, from the plan alone."""
-    near = outlook.noise_near
     points = [(index + 0.5, times) for index, (_, times) in enumerate(near)]
     levels = Levels(
         "epsilon", {index + 0.5: f"{epsilon:.4g}" for index, (epsilon, _) in enumerate(near)}
     )
     most = max(times for _, times in near)
     panel = Panel(
-        "noise in intervals",
-        "relative",
+        "noise in intervals, relative to this plan",
         limits=(0.0, 1.12 * most),
         names={"": points},
         has_keys=True,
         dots={"": points},
-        height=_ONLY - _AXIS,
-        ticks=(0.0, 1.0, float(shown(most))),
+        height=_PRICE,
+        ticks=(1.0, float(shown(most))),
     )
     here = next(index + 0.5 for index, (_, times) in enumerate(near) if times == 1)
     told = ", ".join(f"{shown(times)} times at epsilon {epsilon:.4g}" for epsilon, times in near)
@@ -366,6 +361,12 @@ def _spent(
         words=functools.partial(shown, up=True),
         ticks=(0.0, planned),
     )
+
+
+def _spent_bar(spent: Panel, planned: float) -> str:
+    """The epsilon that is spent, of that planned."""
+    value = spent.points[-1][1] if spent.points else 0.0
+    return markup.meter(spent.title, spent.unit, spent.words(value), value / planned)
 
 
 def _described(panels: Sequence[Panel], steps: int) -> str:

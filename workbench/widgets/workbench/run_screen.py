@@ -108,20 +108,35 @@ class RunScreen(Screen):
         self.run.find_devices()
 
     def _bar(
-        self, long: Sequence[fields.Field], short: Sequence[fields.Field], *errors: widgets.Widget
+        self,
+        long: Sequence[fields.Field],
+        short: Sequence[fields.Field],
+        *errors: widgets.Widget,
+        status: widgets.HTML,
+        words: Sequence[widgets.HTML] = (),
     ) -> Any:
-        """What is run, in one line with the buttons; below it the problems of its fields.
+        """What is run, the problems of its fields, and the buttons beside what the run does.
 
         :param long: fields that need more room. :param errors: further lines below, also for those
-            of ``short``.
+            of ``short``. :param words: that stand before the first fields and make a sentence of
+            them, so that their labels are for screen readers alone.
         """
-        for field in (*long, *short):
-            field.box.add_class("dpvi-field")
-        for field in long:
-            field.box.add_class("dpvi-long")
-        bar = widgets.Box([*(field.box for field in (*long, *short)), self.run.buttons])
+        boxes = [field.box for field in (*long, *short)]
+        for index, box in enumerate(boxes):
+            box.add_class("dpvi-field")
+            if index < len(long):
+                box.add_class("dpvi-long")
+            if index < len(words):
+                box.add_class("dpvi-worded")
+        shown = [widget for pair in zip(words, boxes, strict=False) for widget in pair]
+        bar, actions = (
+            widgets.Box([*shown, *boxes[len(words) :]]),
+            widgets.Box([self.run.buttons, status]),
+        )
         bar.add_class("dpvi-bar")
-        return widgets.VBox([bar, *(field.error_line for field in long), *errors])
+        actions.add_class("dpvi-actions")
+        fields.set_style(bar, "dpvi-sentence", bool(words))
+        return widgets.VBox([bar, *(field.error_line for field in long), *errors, actions])
 
     def _open_part(self, title: str) -> None:
         """Show a part of the screen, such as one whose field has a problem."""

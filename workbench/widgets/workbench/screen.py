@@ -151,8 +151,10 @@ class Workbench(RunScreen):
             (self.model.model, self.data.named),
             (self.privacy.epsilon, self.privacy.delta, self.privacy.iterations),
             self.privacy.errors,
+            status=self.live.status,
+            words=(self.subject.aim, widgets.HTML("from"), widgets.HTML("at epsilon")),
         )
-        main = fields.beside(self.subject.view, self.live.score)
+        main = fields.beside(self.subject.view, self.live.price, self.live.score)
         facts = fields.abreast(
             [self.outcome.learnt],
             [self.outcome.promised, self.privacy.promise],
@@ -160,7 +162,6 @@ class Workbench(RunScreen):
         )
         self.view = framed(
             bar,
-            self.live.status,
             self.outcome.warnings,
             main,
             facts,
@@ -216,6 +217,7 @@ class Workbench(RunScreen):
         if self.data.is_incomplete:
             self._mark_old()
         self.privacy.show_unknown(f"{to_do} to see what this plan implies.")
+        self.live.show_price(())
         self.ledger.show_unknown()
 
     def _follow(self, settings: Settings) -> None:
@@ -337,6 +339,7 @@ class Workbench(RunScreen):
     def _show_ready(self, ready: Ready) -> None:
         prepared = ready.prepared
         columns, spec = prepared.spec.columns, prepared.spec
+        self.subject.show_aim(prepared.model, prepared.data)
         self.data.show_dataset(
             prepared.data, columns.declarations(spec), price_words(columns.price(spec))
         )
@@ -346,8 +349,8 @@ class Workbench(RunScreen):
         )
         self.model.show_diagram(*ready.diagram)
         if not self._is_running:
-            if self.live.show_plan(prepared):
-                self._prices.ask(lambda: ready.outlook.noise_near, self._show_price(ready))
+            self.live.show_plan(prepared)
+            self._prices.ask(lambda: ready.outlook.noise_near, self._show_price(ready))
             self.outcome.show_ahead(ready.outlook.verdict)
             if not self.outcome.says_what_ended:
                 self.subject.show_plan(prepared, ready.diagram)
@@ -361,8 +364,8 @@ class Workbench(RunScreen):
 
         def show(near: Sequence[Any] | Exception) -> None:
             with self._showing:
-                if self._is_wanted(ready.settings) and not isinstance(near, Exception):
-                    self.live.show_price(ready.outlook)
+                if self._is_wanted(ready.settings):
+                    self.live.show_price(() if isinstance(near, Exception) else near)
 
         return show
 
