@@ -141,14 +141,15 @@ def upload(page, screen, file):
 
 
 def words_shown(screen):
-    """How many words stand in the first view. Those of closed menus, of marks and in the rows of
-    the data do not count, nor do numbers.
+    """How many words stand in the first view. Those of closed menus, of marks, in the rows of the
+    data and for screen readers alone do not count, nor do numbers.
     """
     return screen.root.evaluate("""root => { const walk = document.createTreeWalker(root,
     NodeFilter.SHOW_TEXT);
       let count = 0;
       while (walk.nextNode()) { const holder = walk.currentNode.parentElement;
-        const data = 'style, option, .dpvi-help, .x, .y, .strips, .rows';
+        const data = 'style, option, .dpvi-help, .x, .y, .strips, .rows, ' +
+          '.dpvi-worded .widget-label';
         if (holder.checkVisibility() && !holder.closest(data))
           count += walk.currentNode.textContent.split(/\\s+/).filter(
             word => /[a-z]/i.test(word)).length; }
@@ -198,10 +199,12 @@ def test_all_that_matters_is_in_one_view(notebook, page, screenshots, tmp_path):
     bar = screen.root.locator(".dpvi-forest td.bar").first.bounding_box()
     axis = screen.root.locator(".dpvi-forest .x > div").bounding_box()
     assert (bar["x"], bar["width"]) == pytest.approx((axis["x"], axis["width"]), abs=1)
-    chart = screen.root.locator(".dpvi-chart:visible").bounding_box()
+    price, score = screen.root.locator(".dpvi-chart:visible").all()
+    assert "noise in intervals" in price.get_attribute("aria-label")
+    chart = score.bounding_box()
     page.mouse.move(chart["x"] + 0.6 * chart["width"], chart["y"] + 60)
     assert re.search(
-        r"step \d+\nAUC .*\nepsilon ",
+        r"step \d+\nAUC ",
         screen.root.locator(".strip > span:visible").inner_text(),
     )
     page.mouse.move(0, 0)
@@ -459,7 +462,10 @@ def test_a_newcomers_own_file_becomes_a_posterior(notebook, page, screenshots, t
     screen.button("Fit").click()
     screen.root.locator(".dpvi-chart:visible", has_text="AUC").wait_for()
     screen.headline("Done")
-    assert "outside the guarantee" in screen.root.locator(".dpvi-chart:visible").inner_text()
+    assert (
+        "outside the guarantee"
+        in screen.root.locator(".dpvi-chart:visible", has_text="AUC").inner_text()
+    )
     full_page(page, screenshots / "private-curves.png", 1280, 1400)
 
 

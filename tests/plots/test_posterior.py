@@ -162,8 +162,8 @@ def test_coefficients_are_sorted_and_markers_tell_whether_zero_is_inside():
         "white",
     )
     assert legend(axes) == [
-        "its own interval excludes zero (2)",
-        "its own interval contains zero (1)",
+        "own interval excludes zero (2)",
+        "contains zero (1)",
     ]
     assert "logits per unit of the scaled feature" in axes.get_xlabel()
 
@@ -191,7 +191,7 @@ def test_an_end_that_is_not_zero_is_not_printed_as_zero():
     table = summary(2)
     table["hdi_90%_high"] = [2.5, -0.003]
     (axes,) = coefficients_figure(["a", "b"], table, "covered").axes
-    assert legend(axes)[0] == "its own interval excludes zero (2)"
+    assert legend(axes)[0] == "own interval excludes zero (2)"
     assert any(f", {MINUS}0.003]" in text for text in texts(axes))
 
 

@@ -136,8 +136,8 @@ def test_an_empty_chart_says_why_and_has_no_axis():
 @pytest.mark.parametrize(
     ("values", "said"),
     [
-        ((-9, -0.9, -0.5, -0.2), ' style="left:50%">↓ from \N{MINUS SIGN}9.00'),
-        ((9, -0.1, -0.4, -0.9), ' above" style="left:50%">↑ from 9.00'),
+        ((-9, -0.9, -0.5, -0.2), ' style="left:50%">↓ \N{MINUS SIGN}9.00'),
+        ((9, -0.1, -0.4, -0.9), ' above" style="left:50%">↑ 9.00'),
         ((-0.9, -0.5, -0.5, -0.2), ""),  # begins within
         ((-9, -8, -7, -6), ""),  # never comes in
     ],

@@ -130,12 +130,12 @@ def test_before_the_first_fit_the_planned_epsilon_is_shown_and_nothing_that_is_n
     assert "noise" not in panel.price.value
     panel.show_price(NEAR)
     told = html.unescape(panel.price.value)
-    assert "<b>noise in intervals, relative to this plan</b>" in told
+    assert "<b>relative interval noise</b>" in told
     assert (
         "3.50 times at epsilon 0.5, 1.90 times at epsilon 1, 1.00 times at epsilon 2, 0.550 "
         "times at epsilon 4" in told
     )
-    assert 'left:62.5%">this plan' in told
+    assert '<line class="faint" x1="625"' in told  # at this plan's
     assert "evaluation records" not in told
     panel.show_price(())  # of which the price is not known
     assert "times at epsilon" not in panel.price.value
@@ -165,7 +165,7 @@ def test_what_is_spent_of_the_planned_epsilon_is_a_bar_below_the_score():
     )
     panel.show(Session(), moved)
     assert "width:25%" in panel.score.value
-    assert "spent, at most" in panel.score.value
+    assert "epsilon spent</b><b>\N{LESS-THAN OR EQUAL TO}" in panel.score.value
 
 
 def test_the_score_alone_stands_beside_the_subject_and_all_curves_in_their_part():

@@ -673,4 +673,4 @@ def test_the_price_has_the_numbers_of_the_plan():
     words = price_words(Price(("age", "ward"), 0.12, 0.05))
     assert "age, ward takes 12 % of the privacy budget" in words
     assert words.endswith("are declared, it takes 5 %.")
-    assert price_words(Price(("age",), 0.15, 0.15)).endswith("it takes as much and sees more.")
+    assert price_words(Price(("age",), 0.15, 0.15)).endswith("it takes as much.")

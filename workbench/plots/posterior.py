@@ -213,8 +213,8 @@ def coefficients_figure(
     excludes = (low[order] > 0) | (high[order] < 0)
     axes.hlines(positions, low[order], high[order], color=COLOURS[0], linewidth=1.8)
     kinds = [
-        (excludes, COLOURS[0], "its own interval excludes zero"),
-        (~excludes, "white", "its own interval contains zero"),
+        (excludes, COLOURS[0], "own interval excludes zero"),
+        (~excludes, "white", "contains zero"),
     ]
     if not verdict:
         kinds = [

@@ -114,13 +114,13 @@ class Outlook:
         interval, is proportional to sigma. Which part of an interval that is depends on the
         records. An epsilon that no supported noise keeps is left out.
         """
-        asked = self.settings.epsilon
+        epsilon = self.settings.epsilon
         powers = range(
-            math.ceil(math.log2(asked / _TIMES)), math.floor(math.log2(asked * _TIMES)) + 1
+            math.ceil(math.log2(epsilon / _TIMES)), math.floor(math.log2(epsilon * _TIMES)) + 1
         )
-        planned = self._noise_for(asked)
+        planned = self._noise_for(epsilon)
         noises = {
-            near: self._noise_for(near) for near in sorted({asked, *(2.0**k for k in powers)})
+            near: self._noise_for(near) for near in sorted({epsilon, *(2.0**k for k in powers)})
         }
         return tuple(
             (near, sigma / planned)
@@ -145,15 +145,17 @@ class Outlook:
 
     @property
     def verdict(self) -> str:
-        """Whether the signal can suffice for the model; "" for a model of more quantities than
-        records.
+        """Whether the signal can suffice for the model.
 
         ``room`` is reached where gradients are as long as C and point in orthogonal directions.
         Those of records are shorter, so room for all quantities needs to be there many times over.
         """
         quantities, settings = self.dimension, self.settings
         if quantities > settings.num_records:
-            return ""
+            return (
+                f"The model's {count(quantities)} quantities are more than the records: noise may "
+                "hide most of what it learns."
+            )
         if self.room >= quantities:
             if self.room >= ALL * quantities:
                 every = (
@@ -219,7 +221,7 @@ class Outlook:
             f"{_rounded_up(self.signal_to_noise)} times the noise in one step, and at most "
             f"{_rounded_up(self.mean_signal_to_noise)} times in the mean of {steps} "
             f"steps.{verdict}",
-            *filter(None, [f"{self.verdict} {self._margin}".strip()]),
+            f"{self.verdict} {self._margin}".strip(),
         ]
 
 

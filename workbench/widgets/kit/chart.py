@@ -270,8 +270,7 @@ def _start(points: Points, steps: int, limits: tuple[float, float]) -> str:
     return (
         ""
         if offset > _LATEST
-        else f'<span class="begins{side}" style="left:{offset:.4g}%">{sign} from '
-        f"{shown(first)}</span>"
+        else f'<span class="begins{side}" style="left:{offset:.4g}%">{sign} {shown(first)}</span>'
     )
 
 

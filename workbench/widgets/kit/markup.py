@@ -96,12 +96,12 @@ def status(line: str, done: float, end: str = "") -> str:
     return f'<div role="status">{line}</div>{bar}'
 
 
-def meter(title: str, unit: str, value: str, share: float) -> str:
+def meter(title: str, value: str, share: float) -> str:
     """A value (HTML) over a bar that is filled by ``share`` of its length."""
     return (
-        f'<div class="dpvi-meter"><b>{escape(title)}</b> <span>{escape(unit)}</span>'
-        f'<b>{escape(value)}</b></div><div class="dpvi-progress spent"><i '
-        f'style="width:{100 * min(share, 1.0):.4g}%"></i></div>'
+        f'<div class="dpvi-meter"><b>{escape(title)}</b><b>{escape(value)}</b></div>'
+        '<div class="dpvi-progress spent">'
+        f'<i style="width:{100 * min(share, 1.0):.4g}%"></i></div>'
     )
 
 

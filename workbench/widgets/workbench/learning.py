@@ -80,7 +80,7 @@ def price_words(price: Price | None) -> str:
     if price is None:
         return ""
     taken, declared = percent(price.share), percent(price.share_if_declared)
-    shown = "it takes as much and sees more" if declared == taken else f"it takes {declared}"
+    shown = "it takes as much" if declared == taken else f"it takes {declared}"
     return (
         f"The look that learns {listed(list(price.columns))} takes {taken} of the privacy budget; "
         f"where their ranges and values are declared, {shown}."

@@ -40,7 +40,7 @@ _EMPTY = "Curves appear here during a fit."
 _NOT_KEPT = "The curves of this fit were not kept."
 _KEEP = "The dashed lines are outside the guarantee: keep them to yourself."
 _EARLIER = 3  # fits whose curves stay as faint lines
-_TALL, _LOW, _SCORE, _PRICE = 92, 46, 104, 56  # pixels
+_TALL, _LOW, _SCORE, _PRICE = 92, 46, 96, 48  # pixels
 _AROUND = 44  # of the words around the price's curve
 
 
@@ -320,7 +320,7 @@ def _noise_near(near: Sequence[tuple[float, float]]) -> str:
     )
     most = max(times for _, times in near)
     panel = Panel(
-        "noise in intervals, relative to this plan",
+        "relative interval noise",
         limits=(0.0, 1.12 * most),
         names={"": points},
         has_keys=True,
@@ -334,7 +334,7 @@ def _noise_near(near: Sequence[tuple[float, float]]) -> str:
         [panel],
         0,
         f"The noise in intervals, in that of this plan: {told}",
-        marks={here: "this plan"},
+        marks={here: ""},
         levels=levels,
     )
 
@@ -366,7 +366,9 @@ def _spent(
 def _spent_bar(spent: Panel, planned: float) -> str:
     """The epsilon that is spent, of that planned."""
     value = spent.points[-1][1] if spent.points else 0.0
-    return markup.meter(spent.title, spent.unit, spent.words(value), value / planned)
+    return markup.meter(
+        "epsilon spent", f"\N{LESS-THAN OR EQUAL TO} {spent.words(value)}", value / planned
+    )
 
 
 def _described(panels: Sequence[Panel], steps: int) -> str:

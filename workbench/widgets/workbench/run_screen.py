@@ -128,9 +128,9 @@ class RunScreen(Screen):
                 box.add_class("dpvi-long")
             if index < len(words):
                 box.add_class("dpvi-worded")
-        shown = [widget for pair in zip(words, boxes, strict=False) for widget in pair]
+        sentence = [widget for pair in zip(words, boxes, strict=False) for widget in pair]
         bar, actions = (
-            widgets.Box([*shown, *boxes[len(words) :]]),
+            widgets.Box([*sentence, *boxes[len(words) :]]),
             widgets.Box([self.run.buttons, status]),
         )
         bar.add_class("dpvi-bar")

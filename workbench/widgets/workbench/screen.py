@@ -96,10 +96,8 @@ class Workbench(RunScreen):
         start = {"epsilon": epsilon, "delta": delta, "iterations": iterations}
         for name, problem in problems_of(start).items():
             raise ArgumentError(name, start[name], problem)
-        self._outlooks, self._compilations = (
-            Latest("dpvi-outlook", pause=_PAUSE_SECONDS),
-            Latest("dpvi-ahead"),
-        )
+        self._outlooks = Latest("dpvi-outlook", pause=_PAUSE_SECONDS)
+        self._compilations = Latest("dpvi-ahead")
         self._words, self._prices = Latest("dpvi-words", pause=0.0), Latest("dpvi-prices")
         super().__init__(
             model,
@@ -152,7 +150,7 @@ class Workbench(RunScreen):
             (self.privacy.epsilon, self.privacy.delta, self.privacy.iterations),
             self.privacy.errors,
             status=self.live.status,
-            words=(self.subject.aim, widgets.HTML("from"), widgets.HTML("at epsilon")),
+            words=(self.subject.aim, widgets.HTML("from"), widgets.HTML("epsilon")),
         )
         main = fields.beside(self.subject.view, self.live.price, self.live.score)
         facts = fields.abreast(
@@ -348,13 +346,12 @@ class Workbench(RunScreen):
             ready.outlook, automatic_values(prepared), ahead, another=self.outcome.says_what_ended
         )
         self.model.show_diagram(*ready.diagram)
-        if not self._is_running:
+        if not self._is_running:  # a running fit needs the processor more
             self.live.show_plan(prepared)
-            self._prices.ask(lambda: ready.outlook.noise_near, self._show_price(ready))
             self.outcome.show_ahead(ready.outlook.verdict)
             if not self.outcome.says_what_ended:
                 self.subject.show_plan(prepared, ready.diagram)
-        if not self._is_running:  # a running fit needs the processor more
+            self._prices.ask(lambda: ready.outlook.noise_near, self._show_price(ready))
             self._compilations.ask(lambda: be_ready(prepared), lambda _: None)
 
     def _show_price(self, ready: Ready) -> Callable[[Sequence[Any] | Exception], None]:

@@ -107,9 +107,10 @@ class SubjectPanel:
         self._result = result
         self.mark(is_old=False)
         named = _of(result.model, result.data["name"])
-        note = f"{named}, {result.guarantee.label()} · {result.release_label}"
+        note = f"{named}, {result.guarantee.label()}"  # pictures say themselves what they show
         estimates = estimates_of(result)
         if estimates:
+            note += f" · {result.release_label}"
             if any(estimate.is_clear for estimate in estimates):
                 note += f" · {_LEGEND}"
             self.view.value = forest(
