@@ -536,10 +536,11 @@ class Workbench(RunScreen):
             self._tell_active()
             if session.stopping:
                 self.run.stop.disabled = True
+            has_steps = session.steps_ended.is_set()  # before now, which then says what follows
             now = session.progress()
             self.live.show(session, now)
             self.subject.show(session, now)
-            if not reached and session.steps_ended.is_set():
+            if has_steps and not reached:
                 reached = True
                 self._show_reached(session, now)
         self.run.stop.disabled = True
