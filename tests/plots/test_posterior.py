@@ -13,10 +13,10 @@ from tests.plots.figures import (
     texts,
     ticks,
 )
+from workbench._intervals import narrowest_interval
 from workbench._numbers import MINUS
 from workbench._validate import ArgumentError
 from workbench.plots import coefficients_figure, forest_figure, pair_figure, png
-from workbench.plots._arrays import narrowest_interval
 
 DRAWS = GENERATOR.normal([3.0, -0.1, -2.0], 0.3, size=(400, 3))
 LONG = [f"a long name of a feature, number {number} of all" for number in range(100)]

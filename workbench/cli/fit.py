@@ -372,7 +372,7 @@ def _carry_out(
     *,
     is_finished: bool = False,
 ) -> int:
-    """Run a prepared fit to its end, save its result in ``folder`` and print it; the exit code."""
+    """Run a prepared fit to its end, print its result and save it in ``folder``; the exit code."""
     from workbench.ledger.reservation import LedgerWarning
 
     if processes.follows():
@@ -392,6 +392,9 @@ def _carry_out(
         if is_empty:
             unsaved = "there is no result" if folder is None else f"nothing is saved in {folder}"
             print(f"{name}: stopped before the first step: {unsaved}.", file=sys.stderr)
+        if not arguments.json:
+            _print_result(result, run)
+            sys.stdout.flush()  # saving takes as long as all the rest of a short fit
         problem = "" if folder is None or is_empty else _saved(result, folder, run)
         ledger = ledger_commands.after_fit(result)
         for warning in caught:
@@ -455,8 +458,7 @@ def _say(
     *,
     as_json: bool,
 ) -> None:
-    """Print the result of a fit on standard output."""
-    run = run if result.status == "cancelled" else None
+    """Print where the result of a fit is and what the ledger says, or all of it as JSON."""
     if as_json:
         answer = {
             "status": result.status,
@@ -469,14 +471,16 @@ def _say(
             },
             "labels": result.labels,
             "ledger": ledger,
-            "resume": None if run is None else str(run),
+            "resume": str(run) if run is not None and result.status == "cancelled" else None,
             "out": None if folder is None else str(folder),
         }
         print(json.dumps(answer, allow_nan=False))
-    else:
-        _print_result(result, folder, run)
-        if ledger is not None:
-            print(ledger_commands.in_one_line(ledger))
+        return
+    if folder is not None:
+        first, *further = [name for name in _FILES if (folder / name).exists()] or [""]
+        print(f"Saved: {folder / first}" + (f" (and {', '.join(further)})" if further else ""))
+    if ledger is not None:
+        print(ledger_commands.in_one_line(ledger))
 
 
 def _show_progress(prepared: PreparedFit, stop: Callable[[], bool], *, quiet: bool) -> None:
@@ -513,16 +517,16 @@ def _show_progress(prepared: PreparedFit, stop: Callable[[], bool], *, quiet: bo
             bar.update(snapshot.step - bar.n)
 
 
-def _print_result(result: FitResult, folder: Path | None, run: Path | None) -> None:
-    guarantee = result.guarantee
-    if result.status == "cancelled" and guarantee.is_private:
+def _print_result(result: FitResult, run: Path | None) -> None:
+    guarantee, is_stopped = result.guarantee, result.status == "cancelled"
+    if is_stopped and guarantee.is_private:
         print(
             f"Stopped after {guarantee.steps_taken:,} of {guarantee.steps:,} steps. The "
             f"guarantee is still epsilon = {upper(guarantee.epsilon)}. The steps taken account "
             f"for epsilon = {upper(guarantee.epsilon_taken)}, provided the decision to stop did "
             "not depend on the outputs.\n"
         )
-    if run is not None:
+    if is_stopped and run is not None:
         print(f"To continue within the same promise: workbench resume {shlex.quote(str(run))}\n")
     if result.message:
         print(f"{'Failed' if result.status == 'failed' else 'Note'}: {result.message}\n")
@@ -547,6 +551,3 @@ def _print_result(result: FitResult, folder: Path | None, run: Path | None) -> N
             "\nNo held-out metrics: no evaluation records are declared public. --evaluate-private "
             "computes metrics of private ones, outside the guarantee."
         )
-    if folder is not None:
-        first, *further = [name for name in _FILES if (folder / name).exists()] or [""]
-        print(f"Saved: {folder / first}" + (f" (and {', '.join(further)})" if further else ""))

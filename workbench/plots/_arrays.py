@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike
 from workbench._lazy import pd
 from workbench._validate import ArgumentError
 
-__all__ = ["Shapes", "columns_of", "interval_columns", "narrowest_interval"]
+__all__ = ["Shapes", "columns_of", "interval_columns"]
 
 
 class Shapes:
@@ -153,17 +153,3 @@ def interval_columns(name: str, table: pd.DataFrame) -> tuple[str, str, str]:
         else stems[0].replace("_", " ")
     )
     return f"{stems[0]}_low", f"{stems[0]}_high", words
-
-
-def narrowest_interval(
-    draws: np.ndarray, probability: float = 0.9
-) -> tuple[np.ndarray, np.ndarray]:
-    """Ends of the narrowest interval that contains the share ``probability`` of ``draws``. The
-    first axis is draws.
-    """
-    ordered = np.sort(draws, axis=0)
-    inside = min(int(np.floor(probability * len(ordered))), len(ordered) - 1)
-    widths = ordered[inside:] - ordered[: len(ordered) - inside]
-    start = np.argmin(widths, axis=0)[None]
-    low = np.take_along_axis(ordered, start, axis=0)[0]
-    return low, np.take_along_axis(ordered, start + inside, axis=0)[0]

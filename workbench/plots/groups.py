@@ -8,8 +8,9 @@ import numpy as np
 from matplotlib.figure import Figure
 from numpy.typing import ArrayLike
 
+from workbench._intervals import narrowest_interval
 from workbench._validate import ArgumentError
-from workbench.plots._arrays import Shapes, narrowest_interval
+from workbench.plots._arrays import Shapes
 from workbench.plots.style import (
     COLOURS,
     INK,

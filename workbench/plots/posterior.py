@@ -9,10 +9,11 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from workbench._intervals import narrowest_interval
 from workbench._lazy import pd
 from workbench._numbers import decimals, fixed
 from workbench._validate import ArgumentError
-from workbench.plots._arrays import Shapes, columns_of, interval_columns, narrowest_interval
+from workbench.plots._arrays import Shapes, columns_of, interval_columns
 from workbench.plots.style import (
     COLOURS,
     INK,

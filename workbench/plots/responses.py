@@ -14,8 +14,9 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 from numpy.typing import ArrayLike
 
+from workbench._intervals import narrowest_interval
 from workbench._validate import ArgumentError
-from workbench.plots._arrays import Shapes, narrowest_interval
+from workbench.plots._arrays import Shapes
 from workbench.plots.style import (
     BAND,
     COLOURS,

@@ -1,6 +1,4 @@
-"""Adapter for ArviZ 0.23 (InferenceData) and 1.x (DataTree), which differ in ``from_dict`` and
-``summary``.
-"""
+"""Adapter for ArviZ 0.23 (InferenceData) and 1.x (DataTree), which differ in ``from_dict``."""
 
 from __future__ import annotations
 
@@ -14,25 +12,17 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
 
-from workbench import _validate
-from workbench._lazy import pd
-
 if TYPE_CHECKING:
     import h5py
 
 __all__ = [
-    "INTERVAL",
-    "KINDS",
     "LinksError",
     "load_draws",
     "save_draws",
-    "summary",
     "to_posterior",
     "words_on_tails",
 ]
 
-INTERVAL = 0.9  # default probability of the intervals in summaries
-KINDS = {"hdi": "highest-density", "eti": "equal-tailed"}
 _ENGINE = "h5netcdf"
 _LONG_TAILS = (
     " Some have longer tails than a normal distribution, so an sd may look large beside its "
@@ -115,44 +105,6 @@ def words_on_tails(draws: Mapping[str, np.ndarray]) -> str:
         for quantity in flattened
     )
     return _LONG_TAILS if any(span.any() for span in spans) else ""
-
-
-def summary(
-    posterior: Mapping[str, Any], interval: float = INTERVAL, kind: str = "hdi"
-) -> pd.DataFrame:
-    """Mean, standard deviation and interval of each scalar. The column names say which interval it
-    is.
-
-    R-hat and effective sample size are left out: they describe Markov chains, and these draws are
-    independent.
-
-    :param interval: probability of the interval, in (0, 1). :param kind: "hdi" (highest density) or
-        "eti" (equal tails).
-    """
-    interval = _validate.probability("interval", interval)
-    _validate.choice("kind", kind, KINDS)
-    columns = ["mean", "sd", f"{kind}_{100 * interval:g}%_low", f"{kind}_{100 * interval:g}%_high"]
-    if not posterior["posterior"].data_vars:
-        return pd.DataFrame(columns=columns, dtype=float)
-    arviz = _arviz()
-    if "hdi_prob" not in inspect.signature(arviz.summary).parameters:
-        table = arviz.summary(
-            posterior, kind="stats", ci_prob=interval, ci_kind=kind, round_to="none"
-        )
-    elif kind == "hdi":
-        table = arviz.summary(posterior, kind="stats", hdi_prob=interval, round_to="none")
-    else:  # ArviZ 0.23 has no equal-tailed intervals of its own
-        tails = {
-            name: _quantile(0.5 + side * interval / 2)
-            for name, side in zip(columns[2:], (-1, 1), strict=True)
-        }
-        statistics = {"mean": np.mean, "sd": np.std, **tails}
-        table = arviz.summary(posterior, stat_funcs=statistics, extend=False, round_to="none")
-    return table.iloc[:, :4].set_axis(columns, axis=1).astype(float)
-
-
-def _quantile(probability: float) -> Any:
-    return lambda values: np.quantile(values, probability)
 
 
 def save_draws(posterior: Mapping[str, Any], path: Path) -> None:

@@ -11,7 +11,7 @@ import pandas as pd
 
 from workbench import _html
 from workbench._numbers import count, fixed, places_for
-from workbench.results import arviz_adapter
+from workbench.results import summaries
 
 if TYPE_CHECKING:
     from workbench.results.fit_result import FitResult
@@ -85,7 +85,7 @@ def _heading(result: FitResult, interval: float, kind: str) -> dict[str, str]:
         f"{count(result.settings['num_records'])} (declared), of {result.data['name']}"
     )
     heading["Privacy"] = result.guarantee.headline()
-    heading["Intervals"] = f"{100 * interval:g} %, {arviz_adapter.KINDS[kind]}"
+    heading["Intervals"] = f"{100 * interval:g} %, {summaries.KINDS[kind]}"
     return heading
 
 

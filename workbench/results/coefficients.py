@@ -11,7 +11,7 @@ from workbench._lazy import pd
 from workbench.data.columns import Contrast
 from workbench.data.schema import Schema
 from workbench.models.model import LinearPredictor, OwnUnits
-from workbench.results import arviz_adapter
+from workbench.results import summaries
 from workbench.results.coefficient_table import CoefficientTable, coefficient_table
 from workbench.results.effects import formula_of
 
@@ -78,9 +78,7 @@ def ranked(result: FitResult, interval: float) -> list[Ranked]:
         np.stack([getattr(row, kind) for row in rows], axis=1) for kind in ("scaled", "unscaled")
     )
     of_scaled, of_unscaled = (
-        arviz_adapter.summary(arviz_adapter.to_posterior({"draws": draws}, {}, {}), interval)
-        .to_numpy(float)
-        .tolist()
+        summaries.moments(draws, range(len(rows)), interval).to_numpy().tolist()
         for draws in (scaled, unscaled)
     )
     are_clear = np.isin(np.arange(len(rows)), clearest(scaled, interval))
@@ -169,9 +167,8 @@ def _summary(
     :param beside: deviations between groups and parameters of the family, which are none.
     """
     rows = [*coefficients, *beside]
-    draws = {"draws": np.stack([row.unscaled for row in rows], axis=1)}
-    summary = arviz_adapter.summary(arviz_adapter.to_posterior(draws, {}, {}), interval, kind)
-    summary = summary.set_axis([row.name for row in rows], axis=0)
+    draws = np.stack([row.unscaled for row in rows], axis=1)
+    summary = summaries.moments(draws, [row.name for row in rows], interval, kind)
     low, high = summary.columns[2:4]
     summary.insert(0, "contrast", [row.words for row in rows])
     is_coefficient = np.arange(len(rows)) < len(coefficients)

@@ -21,7 +21,7 @@ from workbench import _html, _validate
 from workbench._lazy import pd
 from workbench.data.preprocessing import text_of
 from workbench.data.schema import Boolean, Categorical, Column, Numeric
-from workbench.results import arviz_adapter
+from workbench.results import summaries
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -401,8 +401,6 @@ def _table(
 ) -> pd.DataFrame:
     """Mean, sd and interval of each entry behind the axis of draws."""
     flat = draws.reshape(len(draws), -1)
-    table = arviz_adapter.summary(
-        arviz_adapter.to_posterior({"draws": flat}, {}, {}), interval, kind
-    )
     index = pd.MultiIndex.from_tuples(list(rows), names=names)
-    return table.set_axis(index if len(names) > 1 else index.get_level_values(0), axis=0)
+    entries = index if len(names) > 1 else index.get_level_values(0)
+    return summaries.moments(flat, range(len(entries)), interval, kind).set_axis(entries, axis=0)

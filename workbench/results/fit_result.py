@@ -16,7 +16,7 @@ from workbench._numbers import upper
 from workbench.data.dataset import EVALUATION_LABELS
 from workbench.privacy.gradient_norms import GradientNorms
 from workbench.privacy.guarantee import Guarantee
-from workbench.results import arviz_adapter
+from workbench.results import arviz_adapter, summaries
 from workbench.results.scores import Scores
 
 if TYPE_CHECKING:
@@ -278,7 +278,7 @@ class FitResult:
         """``summary`` for callers that show ``interval_warning`` themselves."""
         from workbench.results._location_noise import noise_sd
 
-        table = arviz_adapter.summary(self.posterior, interval, kind)
+        table = summaries.summary(self.sorted_draws, self.coordinates, interval, kind)
         if self.posterior_kind == "variational":
             table["noise_sd"] = [noise_sd(self, str(name), sd) for name, sd in table["sd"].items()]
         return table

@@ -91,9 +91,8 @@ def _curves(result: FitResult, data: Dataset | None) -> Figure:
 
 def _forest(result: FitResult, data: Dataset | None) -> Figure:
     from workbench.plots import forest_figure
-    from workbench.results import arviz_adapter
 
-    return forest_figure(arviz_adapter.summary(result.posterior), result.release_label)
+    return forest_figure(result.summary_table().iloc[:, :4], result.release_label)
 
 
 def _clipping(result: FitResult, data: Dataset | None) -> Figure:

@@ -49,8 +49,8 @@ def render(result: FitResult) -> str:
     """Render the report of ``result`` as HTML. Names and values from the user's data
     are escaped.
     """
-    from workbench.results.arviz_adapter import INTERVAL
     from workbench.results.code import code_of
+    from workbench.results.summaries import INTERVAL
 
     source = (
         importlib.resources.files("workbench.results").joinpath("report.html").read_text("utf-8")
@@ -181,8 +181,8 @@ def coefficient_rows(result: FitResult) -> tuple[list[str], list[list[str]]]:
     """Head and rows of a regression's coefficients in the columns' own units; both empty for other
     models.
     """
-    from workbench.results.arviz_adapter import INTERVAL
     from workbench.results.coefficients import has_coefficients
+    from workbench.results.summaries import INTERVAL
 
     if not result.draws or not has_coefficients(result):
         return [], []

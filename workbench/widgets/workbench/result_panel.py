@@ -361,8 +361,8 @@ def _clear_of_zero(result: FitResult) -> str:
     """In a sentence, which coefficients of a regression the release tells apart from zero, all at
     once; for others, where to look.
     """
-    from workbench.results.arviz_adapter import INTERVAL
     from workbench.results.coefficients import ranked
+    from workbench.results.summaries import INTERVAL
 
     coefficients = ranked(result, INTERVAL)
     if not coefficients or result.interval_warning:
@@ -386,8 +386,8 @@ def _clear_of_zero(result: FitResult) -> str:
 
 def posterior_table(result: FitResult) -> str:
     """A summary of the posterior with its label and, if intervals are too narrow, a warning."""
-    from workbench.results.arviz_adapter import INTERVAL
     from workbench.results.report import summary_rows
+    from workbench.results.summaries import INTERVAL
 
     label = (
         "covered by the guarantee" if result.release_label == "covered" else result.release_label

@@ -146,8 +146,8 @@ class SubjectPanel:
 
 def estimates_of(result: FitResult) -> list[Estimate]:
     """A regression's coefficients, the clearest first; none for other models."""
-    from workbench.results.arviz_adapter import INTERVAL
     from workbench.results.coefficients import ranked
+    from workbench.results.summaries import INTERVAL
 
     estimates = []
     for coefficient in ranked(result, INTERVAL):
