@@ -14,6 +14,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from hypothesis import settings
+from matplotlib.figure import Figure
 
 import workbench as wb
 from tests import fakes
@@ -22,6 +23,7 @@ from workbench.cli import main
 from workbench.fitting import fits
 from workbench.ledger.file import LedgerFile
 from workbench.noise.mechanism import GaussianMechanism
+from workbench.results.fit_result import FitResult
 
 # no test reads the developer's own key and ledger or writes them, by subprocesses neither
 STATES = Path(tempfile.mkdtemp(prefix="workbench-tests-state-"))
@@ -205,6 +207,13 @@ def made_up_steps(request, monkeypatch):
     """
     if request.node.get_closest_marker("whole_fit") is None:
         fakes.install(monkeypatch)
+
+
+@pytest.fixture
+def quick_report(monkeypatch):
+    """Saved results have a report and a picture that say nothing: they take a second to make."""
+    monkeypatch.setattr(FitResult, "report", lambda result: "a report")
+    monkeypatch.setattr(FitResult, "plot", lambda *_: Figure(figsize=(1, 1)))
 
 
 @pytest.fixture

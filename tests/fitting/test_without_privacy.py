@@ -131,7 +131,7 @@ def test_it_says_everywhere_that_there_is_no_privacy(public):
     assert "NO PRIVACY" in history.table.value
 
 
-def test_a_saved_result_is_still_one_without_privacy(public, tmp_path):
+def test_a_saved_result_is_still_one_without_privacy(public, tmp_path, quick_report):
     folder = public.save(tmp_path / "result")
     loaded = wb.load(folder)
     assert loaded.guarantee == public.guarantee
