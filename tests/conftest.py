@@ -5,6 +5,7 @@ import functools
 import gc
 import itertools
 import os
+import shlex
 import shutil
 import tempfile
 from pathlib import Path
@@ -209,6 +210,15 @@ def made_up_steps(request, monkeypatch):
         fakes.install(monkeypatch)
 
 
+def shell_words(*arguments):
+    """A command line's words: texts are split as the shell would, all else is one word."""
+    return [
+        word
+        for argument in arguments
+        for word in (shlex.split(argument) if isinstance(argument, str) else [str(argument)])
+    ]
+
+
 @pytest.fixture
 def quick_report(monkeypatch):
     """Saved results have a report and a picture that say nothing: they take a second to make."""
@@ -223,7 +233,7 @@ def command(capsys):
     def run(*arguments):
         capsys.readouterr()
         try:
-            code = main.main([str(argument) for argument in arguments])
+            code = main.main(shell_words(*arguments))
         except SystemExit as ended:
             code = ended.code
         shown = capsys.readouterr()
