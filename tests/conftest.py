@@ -5,6 +5,7 @@ import functools
 import gc
 import itertools
 import os
+import shlex
 import shutil
 import tempfile
 from pathlib import Path
@@ -14,6 +15,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from hypothesis import settings
+from matplotlib.figure import Figure
 
 import workbench as wb
 from tests import fakes
@@ -22,6 +24,7 @@ from workbench.cli import main
 from workbench.fitting import fits
 from workbench.ledger.file import LedgerFile
 from workbench.noise.mechanism import GaussianMechanism
+from workbench.results.fit_result import FitResult
 
 # no test reads the developer's own key and ledger or writes them, by subprocesses neither
 STATES = Path(tempfile.mkdtemp(prefix="workbench-tests-state-"))
@@ -207,6 +210,22 @@ def made_up_steps(request, monkeypatch):
         fakes.install(monkeypatch)
 
 
+def shell_words(*arguments):
+    """A command line's words: texts are split as the shell would, all else is one word."""
+    return [
+        word
+        for argument in arguments
+        for word in (shlex.split(argument) if isinstance(argument, str) else [str(argument)])
+    ]
+
+
+@pytest.fixture
+def quick_report(monkeypatch):
+    """Saved results have a report and a picture that say nothing: they take a second to make."""
+    monkeypatch.setattr(FitResult, "report", lambda result: "a report")
+    monkeypatch.setattr(FitResult, "plot", lambda *_: Figure(figsize=(1, 1)))
+
+
 @pytest.fixture
 def command(capsys):
     """Runs the command in this process: (exit code, standard output, standard error)."""
@@ -214,7 +233,7 @@ def command(capsys):
     def run(*arguments):
         capsys.readouterr()
         try:
-            code = main.main([str(argument) for argument in arguments])
+            code = main.main(shell_words(*arguments))
         except SystemExit as ended:
             code = ended.code
         shown = capsys.readouterr()

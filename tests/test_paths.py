@@ -97,7 +97,9 @@ def test_a_pipe_and_a_device_are_refused_at_once(door, kind, tmp_path):
 @pytest.mark.parametrize(
     "name", ["result.json", "params.npz", "posterior.nc", "key", "step-000000000001.npz"]
 )
-def test_a_pipe_and_a_device_in_the_place_of_a_file_are_refused_at_once(done, tmp_path, kind, name):
+def test_a_pipe_and_a_device_in_the_place_of_a_file_are_refused_at_once(
+    done, tmp_path, quick_report, kind, name
+):
     done.save(tmp_path)
     path = key_file() if name == "key" else tmp_path / name
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -18,6 +18,7 @@ import pandas as pd
 import pytest
 
 import workbench as wb
+from tests.conftest import shell_words
 from workbench import ArgumentError, auditing
 from workbench.cli import main, shell
 from workbench.fitting import fits
@@ -26,11 +27,11 @@ from workbench.ledger.ledger import Ledger
 from workbench.models import registry
 from workbench.results import FitResult
 
-pytestmark = pytest.mark.usefixtures("made_up_steps")
+pytestmark = pytest.mark.usefixtures("made_up_steps", "quick_report")
 
 ROOT = pathlib.Path(__file__).parents[2]
 FILES = {"result.json", "params.npz", "posterior.nc", "curves.png", "report.html"}
-FIT = ["fit", "--data", "breast_cancer", "--epsilon", "1"]
+FIT = "fit --data breast_cancer --epsilon 1"
 
 
 @pytest.fixture
@@ -55,7 +56,7 @@ def prepared(monkeypatch):
 
     def run(*arguments):
         with pytest.raises(NotToday):
-            main.main([str(argument) for argument in arguments])
+            main.main(shell_words(*arguments))
         return asked[-1]
 
     return run
@@ -102,23 +103,13 @@ def as_json(tmp_path_factory):
     real ones.
     """
     folder = tmp_path_factory.mktemp("cli") / "run"
-    settings = [
-        "--delta",
-        "1e-3",
-        "--iterations",
-        "300",
-        "--seed",
-        "1",
-        "--json",
-        "--out",
-        str(folder),
-    ]
+    settings = ["--delta 1e-3 --iterations 300 --seed 1 --json --out", str(folder)]
     with pytest.MonkeyPatch.context() as monkeypatch:
         streams = tmp_path_factory.mktemp("streams")
         with open(streams / "out", "w+") as out, open(streams / "err", "w+") as err:
             monkeypatch.setattr(sys, "stdout", out)
             monkeypatch.setattr(sys, "stderr", err)
-            code = main.main([*FIT, *settings])
+            code = main.main(shell_words(FIT, *settings))
             texts = [(stream.seek(0), stream.read())[1] for stream in (out, err)]
     assert code == 0
     return *texts, folder
@@ -173,58 +164,38 @@ def test_command_and_call_give_the_same_result(as_json, done):
 
 
 def test_a_fit_without_privacy_says_so_and_takes_no_epsilon(command, tmp_path):
-    words = [
-        "fit",
-        "--data",
-        "breast_cancer",
-        "--iterations",
-        "20",
-        "--no-privacy",
-        "--out",
-        tmp_path / "run",
-    ]
-    code, out, err = command(*words)
+    words = "fit --data breast_cancer --iterations 20 --no-privacy --out"
+    code, out, err = command(words, tmp_path / "run")
     assert code == 0
     assert out.startswith("NO PRIVACY: ")
     assert "epsilon=" not in err
     assert not wb.load(tmp_path / "run").guarantee.is_private
-    told = refused(command, *words, "--epsilon", "1")
+    told = refused(command, words, tmp_path / "run", "--epsilon 1")
     assert "epsilon=1.0: must be left out, because the fit has no privacy." in told
     assert told.endswith("For a private fit, leave out --no-privacy.\n")
-    assert command(*words[:-1], tmp_path / "other", "--no-ledger", "--no-checkpoint")[0] == 0
+    assert command(words, tmp_path / "other", "--no-ledger --no-checkpoint")[0] == 0
 
 
 @pytest.mark.parametrize(
     "words",
     [
-        [*FIT[:3], "--no-p"],
-        [*FIT, "--no-l"],
-        [*FIT, "--evaluate-p"],
-        ["resume", "run", "--forg"],
-        ["ledger", "cap", "1", "--rem"],
+        "fit --data breast_cancer --no-p",
+        f"{FIT} --no-l",
+        f"{FIT} --evaluate-p",
+        "resume run --forg",
+        "ledger cap 1 --rem",
     ],
 )
 def test_options_are_spelt_out(command, words):
     """A switch must not be taken for one that removes privacy."""
-    assert f"unrecognized arguments: {words[-1]}" in refused(command, *words)
+    assert f"unrecognized arguments: {words.split()[-1]}" in refused(command, words)
 
 
 def test_fit_on_a_csv_file_prints_the_guarantee_and_no_private_metrics(command, table, tmp_path):
     code, out, err = command(
-        "fit",
-        "--data",
+        "fit --data",
         table,
-        "--target",
-        "ill",
-        "--bounds",
-        "dose=0:200",
-        "age=0:100",
-        "--epsilon",
-        "2",
-        "--iterations",
-        "20",
-        "--quiet",
-        "--out",
+        "--target ill --bounds dose=0:200 age=0:100 --epsilon 2 --iterations 20 --quiet --out",
         tmp_path / "run",
     )
     assert (code, err) == (0, "")
@@ -245,29 +216,15 @@ def test_fit_takes_arrays_with_identifiers(command, tmp_path):
         y=rng.integers(0, 2, 180),
         patient_id=np.repeat(np.arange(60), 3),
     )
-    words = [
-        "fit",
-        "--data",
-        file,
-        "--bounds",
-        "x1=0:1",
-        "--epsilon",
-        "2",
-        "--iterations",
-        "20",
-        "--quiet",
-    ]
-    code, out, _ = command(*words, "--unit-id", "patient_id", "--max-rows", "2", "--target", "y")
+    words = ["fit --data", file, "--bounds x1=0:1 --epsilon 2 --iterations 20 --quiet"]
+    code, out, _ = command(*words, "--unit-id patient_id --max-rows 2 --target y")
     assert (code, "For each patient: " in out, "of up to 2 rows together" in out) == (0, True, True)
     for options, reason in (
-        (
-            ["--unit-id", "nobody", "--max-rows", "2"],
-            "unit_id='nobody': must name an array of the file",
-        ),
-        (["--unit-id", "patient_id"], "max_rows=None"),
-        (["--target", "ill"], "target='ill': is the array y"),
+        ("--unit-id nobody --max-rows 2", "unit_id='nobody': must name an array of the file"),
+        ("--unit-id patient_id", "max_rows=None"),
+        ("--target ill", "target='ill': is the array y"),
     ):
-        code, _, err = command(*words, *options)
+        code, _, err = command(*words, options)
         assert (code != 0, reason in err) == (True, True)
 
 
@@ -278,18 +235,12 @@ def test_fit_protects_the_people_whose_rows_they_are(command, tmp_path):
         {"patient_id": ids, "age": rng.uniform(0, 100, 180), "ill": rng.integers(0, 2, 180)}
     )
     frame.to_csv(tmp_path / "visits.csv", index=False)
-    words = [
-        "--data",
+    common = [
+        "fit --target ill --epsilon 2 --iterations 20 --quiet --data",
         tmp_path / "visits.csv",
-        "--target",
-        "ill",
-        "--bounds",
-        "age=0:100",
-        "--epsilon",
-        "2",
     ]
-    words += ["--unit-id", "patient_id", "--iterations", "20", "--quiet"]
-    code, out, _ = command("fit", *words, "--max-rows", "2")
+    words = [*common, "--bounds age=0:100 --unit-id patient_id"]
+    code, out, _ = command(*words, "--max-rows 2")
     assert code == 0
     assert "For each patient: " in out
     assert "of up to 2 rows together" in out
@@ -298,17 +249,7 @@ def test_fit_protects_the_people_whose_rows_they_are(command, tmp_path):
         "age": {"kind": "numeric", "low": 0, "high": 100},
     }
     (tmp_path / "columns.json").write_text(json.dumps(columns))
-    by_file = [
-        "fit",
-        *words[:4],
-        "--epsilon",
-        "2",
-        "--iterations",
-        "20",
-        "--quiet",
-        "--schema",
-        tmp_path / "columns.json",
-    ]
+    by_file = [*common, "--schema", tmp_path / "columns.json"]
     code, out, _ = command(*by_file)
     assert (code, "of up to 2 rows together" in out) == (0, True)
     (tmp_path / "columns.json").write_text(
@@ -316,7 +257,7 @@ def test_fit_protects_the_people_whose_rows_they_are(command, tmp_path):
     )
     code, _, err = command(*by_file)
     assert "schema={'kind': 'unit', 'max_rows': 2}: must describe exactly one unit column" in err
-    code, _, err = command("fit", *words)
+    code, _, err = command(*words)
     assert code != 0
     assert "max_rows=None: must say how many rows of a unit are used at most" in err
 
@@ -326,15 +267,12 @@ def test_declarations_in_a_file_are_explained_in_json(command, private_frame, tm
     private_frame.to_csv(tmp_path / "clinic.csv", index=False)
     (tmp_path / "schema.json").write_text(json.dumps({"ill": {"kind": "boolean"}, "age": declared}))
     words = [
-        "fit",
-        "--data",
+        "fit --data",
         tmp_path / "clinic.csv",
-        "--epsilon",
-        "1",
-        "--schema",
+        "--epsilon 1 --schema",
         tmp_path / "schema.json",
     ]
-    code, _, err = command(*words, "--formula", "ill ~ age", "--family", "bernoulli")
+    code, _, err = command(*words, "--formula 'ill ~ age' --family bernoulli")
     assert code == 2
     assert "schema['age']=" in err
     assert '{"kind": "numeric", "low": 0, "high": 10}' in err
@@ -355,42 +293,32 @@ def of_a_formula(private_frame, tmp_path):
     schema["n"] = {"kind": "numeric", "low": 0, "high": 9}
     (tmp_path / "schema.json").write_text(json.dumps(schema))
     path = tmp_path / "clinic.csv"
-    return ["fit", "--data", path, "--epsilon", "1", "--schema", tmp_path / "schema.json"]
+    return ["fit --data", path, "--epsilon 1 --schema", tmp_path / "schema.json"]
 
 
 def test_a_formula_from_the_shell(prepared, of_a_formula):
     formula = [
-        "--formula",
-        "ill ~ age + C(code)",
-        "--family",
-        "bernoulli",
-        "--prior",
-        "age=Normal(0, 1)",
-        "code=02=Cauchy(0, 1)",
+        (
+            "--formula 'ill ~ age + C(code)' --family bernoulli --prior 'age=Normal(0, 1)' "
+            "'code=02=Cauchy(0, 1)'"
+        )
     ]
-    text, table, settings = prepared(*of_a_formula, *formula, "--missing", "indicator")
+    text, table, settings = prepared(*of_a_formula, *formula, "--missing indicator")
     assert text == "ill ~ age + C(code)"
     assert settings["family"] == "bernoulli"
     assert settings["priors"] == {"age": "Normal(0, 1)", "code=02": "Cauchy(0, 1)"}
     assert (settings["missing"], settings["name"]) == ("indicator", "clinic")
     assert set(table["code"]) == {"01"}
     # the words in a checkpoint ask for the same fit
-    again = prepared(*["fit", *settings["origin"]["arguments"]])
+    again = prepared("fit", shlex.join(settings["origin"]["arguments"]))
     assert again[0] == text
     assert {name: again[2][name] for name in ("family", "priors", "schema", "missing")} == {
         name: settings[name] for name in ("family", "priors", "schema", "missing")
     }
     pd.testing.assert_frame_equal(again[1], table)
     by_name = prepared(
-        "fit",
-        "--data",
-        "breast_cancer",
-        "--epsilon",
-        "1",
-        "--formula",
-        "diagnosis ~ `mean radius`",
-        "--family",
-        "bernoulli",
+        "fit --data breast_cancer --epsilon 1 --formula 'diagnosis ~ `mean radius`' "
+        "--family bernoulli"
     )
     assert by_name[0] == "diagnosis ~ `mean radius`"
     assert by_name[1].name == "breast_cancer"
@@ -399,14 +327,14 @@ def test_a_formula_from_the_shell(prepared, of_a_formula):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        (("--formula", "ill ~ nothing"), "formula='ill ~ nothing'"),
-        (("--family", "poisson"), "family='poisson': applies only to formulas"),
-        (("--formula", "ill ~ age", "--prior", "age"), "prior='age': write NAME=PRIOR"),
-        (("--formula", "ill ~ age", "--trials", "n"), "trials='n'"),
+        ("--formula 'ill ~ nothing'", "formula='ill ~ nothing'"),
+        ("--family poisson", "family='poisson': applies only to formulas"),
+        ("--formula 'ill ~ age' --prior age", "prior='age': write NAME=PRIOR"),
+        ("--formula 'ill ~ age' --trials n", "trials='n'"),
     ],
 )
 def test_a_formula_from_the_shell_is_refused(command, of_a_formula, changes, message):
-    code, out, err = command(*of_a_formula, *changes)
+    code, out, err = command(*of_a_formula, changes)
     assert (code, out) == (2, "")
     assert message in err
 
@@ -420,8 +348,8 @@ def test_a_formula_learns_what_a_file_declares_nothing_of(
 ):
     many = pd.concat([private_frame] * 20, ignore_index=True)
     many.to_csv(tmp_path / "clinic.csv", index=False)
-    words = ["fit", "--data", tmp_path / "clinic.csv", "--formula", "ill ~ age + dose"]
-    words += ["--family", "bernoulli", "--epsilon", "4", "--iterations", "20", "--quiet"]
+    words = ["fit --data", tmp_path / "clinic.csv", "--formula 'ill ~ age + dose'"]
+    words += ["--family bernoulli --epsilon 4 --iterations 20 --quiet"]
     if declared is not None:
         (tmp_path / "schema.json").write_text(json.dumps(declared))
         words += ["--schema", tmp_path / "schema.json"]
@@ -442,7 +370,7 @@ def test_a_formula_learns_what_a_file_declares_nothing_of(
 @pytest.mark.parametrize("label", ["public data", "outside the guarantee"])
 def test_metrics_are_printed_with_their_label(command, finished, done, label):
     finished(dataclasses.replace(done, metrics_label=label))
-    code, out, _ = command(*FIT, "--quiet")
+    code, out, _ = command(FIT, "--quiet")
     assert code == 0
     assert f"{label}): " in out
     assert f"auc {done.metrics['auc']:.4f}" in out
@@ -451,7 +379,7 @@ def test_metrics_are_printed_with_their_label(command, finished, done, label):
 @pytest.mark.thorough
 def test_a_stopped_fit_exits_with_130_and_says_what_was_spent(command, finished, cancelled):
     finished(cancelled)
-    code, out, _ = command(*FIT, "--quiet")
+    code, out, _ = command(FIT, "--quiet")
     assert code == 130
     assert out.startswith(f"Stopped after {cancelled.guarantee.steps_taken} of 300 steps.")
     assert "The guarantee is still epsilon = 1." in out
@@ -460,7 +388,7 @@ def test_a_stopped_fit_exits_with_130_and_says_what_was_spent(command, finished,
 @pytest.mark.thorough
 def test_a_metric_that_is_not_finite_is_null_in_json(command, finished, done):
     finished(dataclasses.replace(done, metrics={"elbo": float("nan"), "auc": 0.5}))
-    code, out, _ = command(*FIT, "--quiet", "--json")
+    code, out, _ = command(FIT, "--quiet --json")
     assert code == 0
     assert json.loads(out)["metrics"] == {"elbo": None, "auc": 0.5}
 
@@ -468,111 +396,60 @@ def test_a_metric_that_is_not_finite_is_null_in_json(command, finished, done):
 @pytest.mark.parametrize(
     ("options", "line"),
     [
-        (["--epsilon", "-1"], "epsilon=-1: "),
-        (["--epsilon", "nan"], "epsilon=nan: "),
-        (["--epsilon", "1e400"], "epsilon=inf: "),
-        (["--delta", "1"], "delta=1: "),
-        (["--iterations", "2.5"], "iterations=2.5: "),
-        (["--iterations", "0"], "iterations=0: "),
-        (["--sampling-rate", "1.5"], "sampling_rate=1.5: "),
-        (["--clip", "0"], "clip=0: "),
-        (["--seed", "-1"], "seed=-1: "),
-        (["--sampler", "bernoulli"], "sampler='bernoulli': "),
-        (["--estimator", "exact"], "estimator='exact': "),
-        (["--model", "logistik"], "model='logistik': unknown name; did you mean 'logistic'"),
-        (
-            ["--data", "brest_cancer"],
-            "data='brest_cancer': unknown name; did you mean 'breast_cancer'",
-        ),
-        (["--device", "abacus"], "device='abacus': "),
-        (["--num-records", "1"], "num_records=1: "),
-        (["--learning-rate", "0"], "learning_rate=0: "),
-        (["--evaluation-fraction", "1"], "evaluation_fraction=1: "),
-        (["--split-seed", "-1"], "split_seed=-1: "),
-        (["--epsilon", "one"], "argument --epsilon: 'one' is not a number."),
-        (["--delta", "1/0"], "argument --delta: '1/0' is not a number."),
-        (["--colour"], "unrecognized arguments: --colour"),
+        ("--epsilon -1", "epsilon=-1: "),
+        ("--epsilon nan", "epsilon=nan: "),
+        ("--epsilon 1e400", "epsilon=inf: "),
+        ("--delta 1", "delta=1: "),
+        ("--iterations 2.5", "iterations=2.5: "),
+        ("--iterations 0", "iterations=0: "),
+        ("--sampling-rate 1.5", "sampling_rate=1.5: "),
+        ("--clip 0", "clip=0: "),
+        ("--seed -1", "seed=-1: "),
+        ("--sampler bernoulli", "sampler='bernoulli': "),
+        ("--estimator exact", "estimator='exact': "),
+        ("--model logistik", "model='logistik': unknown name; did you mean 'logistic'"),
+        ("--data brest_cancer", "data='brest_cancer': unknown name; did you mean 'breast_cancer'"),
+        ("--device abacus", "device='abacus': "),
+        ("--num-records 1", "num_records=1: "),
+        ("--learning-rate 0", "learning_rate=0: "),
+        ("--evaluation-fraction 1", "evaluation_fraction=1: "),
+        ("--split-seed -1", "split_seed=-1: "),
+        ("--epsilon one", "argument --epsilon: 'one' is not a number."),
+        ("--delta 1/0", "argument --delta: '1/0' is not a number."),
+        ("--colour", "unrecognized arguments: --colour"),
     ],
 )
 def test_an_unusable_argument_is_named_with_its_value_on_one_line(command, options, line):
-    assert line in refused(command, *FIT, *options)
+    assert line in refused(command, FIT, options)
 
 
 @pytest.mark.parametrize(
-    "arguments",
-    [[], ["bogus"], ["fit"], ["fit", "--data", "breast_cancer"], ["account", "--delta", "1e-5"]],
+    "arguments", ["", "bogus", "fit", "fit --data breast_cancer", "account --delta 1e-5"]
 )
 def test_a_command_that_is_not_whole_is_refused(command, arguments):
-    assert refused(command, *arguments).startswith("workbench")
+    assert refused(command, arguments).startswith("workbench")
 
 
 @pytest.mark.parametrize(("text", "value"), [("1/569", 1 / 569), ("1e-5", 1e-5), (".25", 0.25)])
 def test_numbers_may_be_written_as_people_do(prepared, text, value):
-    assert prepared(*FIT, "--delta", text)[2]["delta"] == value
+    assert prepared(FIT, "--delta", text)[2]["delta"] == value
 
 
 def test_every_option_reaches_the_fit(prepared):
     model, data, settings = prepared(
-        "fit",
-        "--model",
-        "logistic",
-        "--data",
-        "breast_cancer",
-        "--epsilon",
-        "2",
-        "--delta",
-        "1e-5",
-        "--iterations",
-        "70",
-        "--sampling-rate",
-        ".2",
-        "--clip",
-        "3",
-        "--estimator",
-        "vanilla",
-        "--learning-rate",
-        ".01",
-        "--num-records",
-        "500",
-        "--device",
-        "cpu",
-        "--seed",
-        "9",
-        "--evaluation-fraction",
-        ".5",
-        "--evaluate-private",
-        "--average",
-        "--strategy",
-        "vmap",
-        "--microbatch-size",
-        "40",
-        "--sampler",
-        "shuffle",
-        "--relation",
-        "replace_special",
-        "--clipping",
-        "per_leaf",
-        "--batch-size",
-        "30",
-        "--look",
-        ".1",
-        "--draws",
-        "40",
-        "--ledger",
-        "book.sqlite",
-        "--over-cap",
-        "approved",
-        "--no-checkpoint",
+        "fit --model logistic --data breast_cancer --epsilon 2 --delta 1e-5 "
+        "--iterations 70 --sampling-rate .2 --clip 3 --estimator vanilla "
+        "--learning-rate .01 --num-records 500 --device cpu --seed 9 "
+        "--evaluation-fraction .5 --evaluate-private --average --strategy vmap "
+        "--microbatch-size 40 --sampler shuffle --relation replace_special --clipping "
+        "per_leaf --batch-size 30 --look .1 --draws 40 --ledger book.sqlite --over-cap "
+        "approved --no-checkpoint"
     )
     assert model == "logistic"
     assert data.num_evaluation > 200
     words = settings.pop("origin")["arguments"]
-    assert words[:4] == [
-        "--data=breast_cancer",
-        "--evaluation-fraction=0.5",
-        "--epsilon=2",
-        "--delta=1e-05",
-    ]
+    asked = "--data=breast_cancer --evaluation-fraction=0.5 --epsilon=2 --delta=1e-05"
+    assert " ".join(words[:4]) == asked
     assert settings == {
         "epsilon": 2,
         "delta": 1e-5,
@@ -603,7 +480,7 @@ def test_every_option_reaches_the_fit(prepared):
 
 def test_a_large_seed_is_kept_to_the_last_digit(prepared):
     request_seed = 2**53 + 1
-    assert prepared(*FIT, "--seed", request_seed)[2]["seed"] == request_seed
+    assert prepared(FIT, "--seed", request_seed)[2]["seed"] == request_seed
 
 
 @pytest.mark.parametrize("form", ["each", "all", "json", "json for all"])
@@ -613,28 +490,18 @@ def test_bounds_may_be_written_in_several_forms(prepared, table, tmp_path, form)
         json.dumps([0, 200] if form == "json for all" else {"dose": [0, 200], "age": [0, 200]})
     )
     texts = {"each": ["dose=0:200", "age=0:200"], "all": ["0:200"]}.get(form, [file])
-    _, data, _ = prepared(
-        "fit", "--data", table, "--target", "ill", "--epsilon", "1", "--bounds", *texts
-    )
+    _, data, _ = prepared("fit --data", table, "--target ill --epsilon 1 --bounds", *texts)
     assert data.bounds == {"dose": (0.0, 200.0), "age": (0.0, 200.0)}
 
 
 def test_features_positive_and_declared_public_reach_the_data(prepared, table):
     _, data, _ = prepared(
-        "fit",
-        "--data",
+        "fit --data",
         table,
-        "--target",
-        "ill",
-        "--epsilon",
-        "1",
-        "--bounds",
-        "age=-5:1e2",
-        "--features",
-        "age",
-        "--positive",
-        "False",
-        "--evaluation-public",
+        (
+            "--target ill --epsilon 1 --bounds age=-5:1e2 --features age --positive False "
+            "--evaluation-public"
+        ),
     )
     assert data.feature_names == ("age",)
     assert data.bounds == {"age": (-5.0, 100.0)}
@@ -643,86 +510,59 @@ def test_features_positive_and_declared_public_reach_the_data(prepared, table):
 
 
 def test_one_pair_of_bounds_may_begin_with_a_minus(prepared, table):
-    _, data, _ = prepared(
-        "fit", "--data", table, "--target", "ill", "--epsilon", "1", "--bounds", "-1:1"
-    )
+    _, data, _ = prepared("fit --data", table, "--target ill --epsilon 1 --bounds -1:1")
     assert data.bounds["age"] == (-1.0, 1.0)
 
 
 @pytest.mark.parametrize(
     ("options", "line"),
     [
-        (["--target", "ill"], "bounds=None: "),
+        ("--target ill", "bounds=None: "),
+        ("--target iil --bounds 0:200", "target='iil': unknown name; did you mean 'ill'"),
+        ("--target ill --bounds dose=0:200", "bounds=['dose']: no bounds for 1 feature(s): age"),
+        ("--target ill --bounds dose=0-200", "bounds='dose=0-200': "),
+        ("--target ill --bounds dose=0:200 0:100", "bounds='0:100': "),
         (
-            ["--target", "iil", "--bounds", "0:200"],
-            "target='iil': unknown name; did you mean 'ill'",
-        ),
-        (
-            ["--target", "ill", "--bounds", "dose=0:200"],
-            "bounds=['dose']: no bounds for 1 feature(s): age",
-        ),
-        (["--target", "ill", "--bounds", "dose=0-200"], "bounds='dose=0-200': "),
-        (["--target", "ill", "--bounds", "dose=0:200", "0:100"], "bounds='0:100': "),
-        (
-            ["--target", "ill", "--bounds", "age=0:9", "dose=0:9", "age=0:120"],
+            "--target ill --bounds age=0:9 dose=0:9 age=0:120",
             "bounds='age=0:120': declares 'age' twice.",
         ),
         (
-            ["--target", "ill", "--bounds", "0:200", "--positive", "Yes"],
+            "--target ill --bounds 0:200 --positive Yes",
             "positive='Yes': must be a number, because 'ill'",
         ),
-        (["--target", "ill", "--bounds", "200:0"], "bounds['dose']=(200.0, 0.0): "),
-        (["--target", "ill", "--bounds", "nowhere.json"], "bounds='nowhere.json': no such file."),
+        ("--target ill --bounds 200:0", "bounds['dose']=(200.0, 0.0): "),
+        ("--target ill --bounds nowhere.json", "bounds='nowhere.json': no such file."),
     ],
 )
 def test_an_unusable_description_of_a_table_is_refused(command, no_fit, table, options, line):
-    assert line in refused(command, "fit", "--data", table, "--epsilon", "1", *options)
+    assert line in refused(command, "fit --data", table, "--epsilon 1", options)
 
 
 @pytest.mark.parametrize(
-    "options",
-    [["--target", "ill", "--bounds", "0:200"], ["--formula", "ill ~ age", "--family", "bernoulli"]],
+    "options", ["--target ill --bounds 0:200", "--formula 'ill ~ age' --family bernoulli"]
 )
 def test_a_seed_of_a_split_without_a_split_is_refused(command, table, options):
-    asked = ["fit", "--data", table, "--epsilon", "1", *options, "--split-seed", "3"]
+    asked = ["fit --data", table, "--epsilon 1", options, "--split-seed 3"]
     assert "split_seed=3: says which records are held out, and none are" in refused(command, *asked)
 
 
 @pytest.mark.parametrize(
     ("options", "line"),
     [
+        ("--data breast_cancer --positive Yes", "positive='Yes': is for tables in files: "),
+        ("--data breast_cancer --threshold 0", "threshold=0: is for tables in files: "),
+        ("--data packed.wbr --missing drop", "missing='drop': is for tables: "),
+        ("--data packed.wbr --split-seed 3", "split_seed=3: is for tables: "),
+        ("--data packed.wbr --evaluation-fraction 0", "evaluation_fraction=0: is for tables: "),
         (
-            ["--data", "breast_cancer", "--positive", "Yes"],
-            "positive='Yes': is for tables in files: ",
-        ),
-        (["--data", "breast_cancer", "--threshold", "0"], "threshold=0: is for tables in files: "),
-        (["--data", "packed.wbr", "--missing", "drop"], "missing='drop': is for tables: "),
-        (["--data", "packed.wbr", "--split-seed", "3"], "split_seed=3: is for tables: "),
-        (
-            ["--data", "packed.wbr", "--evaluation-fraction", "0"],
-            "evaluation_fraction=0: is for tables: ",
-        ),
-        (
-            ["--data", "t.csv", "--formula", "ill ~ age", "--schema", "s.json", "--target", "ill"],
+            "--data t.csv --formula 'ill ~ age' --schema s.json --target ill",
             "target='ill': is not for",
         ),
         (
-            ["--data", "t.csv", "--formula", "ill ~ age", "--schema", "s.json", "--positive", "1"],
+            "--data t.csv --formula 'ill ~ age' --schema s.json --positive 1",
             "positive='1': is not for",
         ),
-        (
-            [
-                "--data",
-                "t.csv",
-                "--formula",
-                "ill ~ age",
-                "--schema",
-                "s.json",
-                "--threshold",
-                "3",
-            ],
-            "threshold=3: ",
-        ),
+        ("--data t.csv --formula 'ill ~ age' --schema s.json --threshold 3", "threshold=3: "),
     ],
 )
 def test_an_option_of_tables_that_would_be_ignored_is_refused(
@@ -730,11 +570,11 @@ def test_an_option_of_tables_that_would_be_ignored_is_refused(
 ):
     monkeypatch.chdir(tmp_path)
     pathlib.Path("s.json").write_text("{}")
-    assert line in refused(command, "fit", "--epsilon", "1", *options)
+    assert line in refused(command, "fit --epsilon 1", options)
 
 
 @pytest.mark.parametrize(
-    "words", [[], ["--formula", "ill ~ age + dose", "--family", "bernoulli", "--schema", "s.json"]]
+    "words", [[], ["--formula 'ill ~ age + dose' --family bernoulli --schema s.json"]]
 )
 def test_a_data_set_is_named_by_its_file_or_by_an_option(
     prepared, table, tmp_path, monkeypatch, words
@@ -746,19 +586,17 @@ def test_a_data_set_is_named_by_its_file_or_by_an_option(
     monkeypatch.chdir(tmp_path)
     numbers = {name: {"kind": "numeric", "low": 0, "high": 120} for name in ("age", "dose")}
     pathlib.Path("s.json").write_text(json.dumps({**numbers, "ill": {"kind": "boolean"}}))
-    words = [*(words or ["--target", "ill", "--bounds", "0:120"]), "--epsilon", "1"]
+    words = [*(words or ["--target ill --bounds 0:120"]), "--epsilon 1"]
     for file, name in (("données.csv", "données"), (os.fsdecode(b"donn\xe9es.csv"), "donn\\xe9es")):
         table.rename(file)
         assert named("fit", "--data", file, *words) == name
         table = pathlib.Path(file)
-    assert named("fit", "--data", table, *words, "--name", "clinic 2026") == "clinic 2026"
+    assert named("fit", "--data", table, *words, "--name 'clinic 2026'") == "clinic 2026"
     assert named("fit", "--data", "breast_cancer", "--epsilon", "1", "--name", "mine") == "mine"
 
 
 def test_a_model_with_a_target_needs_one(command, table):
-    line = refused(
-        command, "fit", "--data", table, "--epsilon", "1", "--bounds", "0:200", "--features", "age"
-    )
+    line = refused(command, "fit --data", table, "--epsilon 1 --bounds 0:200 --features age")
     assert "has no array 'y', which the model needs (target= names its column)" in line
 
 
@@ -772,56 +610,45 @@ def test_a_model_with_a_target_needs_one(command, table):
 def test_a_bounds_file_that_is_no_json_is_refused(command, no_fit, table, tmp_path, text, reason):
     file = tmp_path / "bounds.json"
     file.write_text(text)
-    options = ["--target", "ill", "--bounds", file]
-    line = refused(command, "fit", "--data", table, "--epsilon", "1", *options)
+    options = ["--target ill --bounds", file]
+    line = refused(command, "fit --data", table, "--epsilon 1", *options)
     assert f"bounds={str(file)!r}: cannot be read as JSON: {reason}" in line
 
 
 def test_a_missing_file_is_refused(command, no_fit):
-    line = refused(
-        command,
-        "fit",
-        "--data",
-        "nowhere.csv",
-        "--target",
-        "y",
-        "--bounds",
-        "0:1",
-        "--epsilon",
-        "1",
-    )
+    line = refused(command, "fit --data nowhere.csv --target y --bounds 0:1 --epsilon 1")
     assert line == "workbench fit: path='nowhere.csv': no such file.\n"
 
 
 def test_an_unwritable_folder_is_found_before_the_fit(command, no_fit, tmp_path):
     taken = tmp_path / "taken"
     taken.write_text("mine")
-    assert f"out={str(taken)!r}: cannot write there" in refused(command, *FIT, "--out", taken)
+    assert f"out={str(taken)!r}: cannot write there" in refused(command, FIT, "--out", taken)
     assert taken.read_text() == "mine"
 
 
 def test_refused_arguments_leave_no_folder(command, tmp_path):
-    refused(command, "fit", "--data", "breast_cancer", "--epsilon", "-1", "--out", tmp_path / "run")
+    refused(command, "fit --data breast_cancer --epsilon -1 --out", tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
 
 def test_a_caution_is_one_line_on_standard_error(command, finished, done):
     finished(done, "delta=0.1 is large.")
-    _, out, err = command(*FIT, "--quiet", "--json")
+    _, out, err = command(FIT, "--quiet --json")
     assert err == "workbench fit: warning: delta=0.1 is large.\n"
     assert json.loads(out)["status"] == "done"
 
 
 def test_a_note_of_a_finished_fit_is_printed(command, finished, done):
     finished(dataclasses.replace(done, message="metrics are missing."))
-    code, out, _ = command(*FIT, "--quiet")
+    code, out, _ = command(FIT, "--quiet")
     assert code == 0
     assert out.startswith("Note: metrics are missing.")
 
 
 def test_a_failed_fit_exits_with_one_and_its_reason(command, finished, done):
     finished(dataclasses.replace(done, status="failed", message="it ran away."))
-    code, out, _ = command(*FIT, "--quiet")
+    code, out, _ = command(FIT, "--quiet")
     assert code == 1
     assert out.startswith("Failed: it ran away.")
     assert done.guarantee.statement() in out
@@ -832,24 +659,20 @@ def test_interrupting_the_preparation_spends_nothing(command, monkeypatch):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(fits, "prepare", interrupt)
-    code, out, err = command(*FIT)
+    code, out, err = command(FIT)
     assert (code, out) == (130, "")
     assert "no epsilon spent" in err
 
 
 def account(command, *arguments, drawn=None):
-    code, out, err = command(
-        "account", *arguments, "--delta", "1e-5", "--iterations", "1000", "--json"
-    )
+    code, out, err = command("account", *arguments, "--delta 1e-5 --iterations 1000 --json")
     assert (code, err) == (0, "" if drawn is None else f"Saved: {drawn}\n")
     assert out.count("\n") == 1
     return json.loads(out)
 
 
 def test_account_finds_epsilon_from_noise(command):
-    answer = account(
-        command, "--noise-multiplier", "2", "--sampling-rate", ".01", "--unit", "patient"
-    )
+    answer = account(command, "--noise-multiplier 2 --sampling-rate .01 --unit patient")
     assert answer["unit"] == "patient"
     exact = wb.privacy.epsilon(sampling_rate=0.01, noise_multiplier=2.0, steps=1000, delta=1e-5)
     assert exact <= answer["epsilon"] <= exact + 1e-5
@@ -858,18 +681,14 @@ def test_account_finds_epsilon_from_noise(command):
 
 
 def test_account_finds_noise_from_epsilon(command):
-    answer = account(command, "--epsilon", "1", "--sampling-rate", ".01")
+    answer = account(command, "--epsilon 1 --sampling-rate .01")
     assert 0.98 < answer["epsilon"] <= 1
-    back = account(
-        command, "--noise-multiplier", answer["noise_multiplier"], "--sampling-rate", ".01"
-    )
+    back = account(command, "--noise-multiplier", answer["noise_multiplier"], "--sampling-rate .01")
     assert back["epsilon"] == answer["epsilon"]
 
 
 def test_account_prints_a_table_for_people(command):
-    code, out, _ = command(
-        "account", "--noise-multiplier", "2", "--delta", "1e-5", "--iterations", "10"
-    )
+    code, out, _ = command("account --noise-multiplier 2 --delta 1e-5 --iterations 10")
     assert code == 0
     facts, _, curve = out.partition("\n\n")
     shown = dict(re.split(r"  +", line) for line in facts.splitlines())
@@ -885,7 +704,7 @@ def test_account_prints_a_table_for_people(command):
 
 
 def test_account_gives_the_curve_and_what_an_attacker_can_do(command):
-    answer = account(command, "--noise-multiplier", "2", "--sampling-rate", ".01")
+    answer = account(command, "--noise-multiplier 2 --sampling-rate .01")
     assert answer["curve"][-1] == [1000, pytest.approx(answer["epsilon"], abs=1e-3)]
     assert (
         0.01
@@ -897,16 +716,7 @@ def test_account_gives_the_curve_and_what_an_attacker_can_do(command):
 
 def test_account_finds_the_most_steps(command):
     code, out, _ = command(
-        "account",
-        "--epsilon",
-        "1",
-        "--noise-multiplier",
-        "2",
-        "--delta",
-        "1e-5",
-        "--sampling-rate",
-        ".05",
-        "--json",
+        "account --epsilon 1 --noise-multiplier 2 --delta 1e-5 --sampling-rate .05 --json"
     )
     answer = json.loads(out)
     assert code == 0
@@ -928,13 +738,13 @@ def test_account_says_that_a_search_takes_long_before_it_begins(
 
     monkeypatch.setattr(calibration, "max_sampling_rate", find)
     _, _, err = command(
-        "account", "--epsilon", 1, "--delta", 1e-5, "--noise-multiplier", 2, "--iterations", steps
+        "account --epsilon", 1, "--delta", 1e-5, "--noise-multiplier", 2, "--iterations", steps
     )
     assert ("1,000,000,000 steps may take some minutes." in err) == is_said
 
 
 def test_account_finds_the_largest_sampling_rate(command):
-    answer = account(command, "--epsilon", "1", "--noise-multiplier", "2")
+    answer = account(command, "--epsilon 1 --noise-multiplier 2")
     assert answer["epsilon"] <= 1
     assert 0.005 < answer["sampling_rate"] < 0.05
 
@@ -942,14 +752,7 @@ def test_account_finds_the_largest_sampling_rate(command):
 def test_account_takes_samplers_relations_and_accountants(command):
     answer = account(
         command,
-        "--noise-multiplier",
-        "20",
-        "--sampler",
-        "shuffle",
-        "--relation",
-        "replace_special",
-        "--accountant",
-        "rdp",
+        "--noise-multiplier 20 --sampler shuffle --relation replace_special --accountant rdp",
     )
     exact = wb.privacy.epsilon(
         sampler="shuffle",
@@ -965,7 +768,7 @@ def test_account_takes_samplers_relations_and_accountants(command):
 
 
 def test_account_takes_random_allocation(command):
-    answer = account(command, "--noise-multiplier", "2", "--sampler", "random_allocation")
+    answer = account(command, "--noise-multiplier 2 --sampler random_allocation")
     exact = wb.privacy.epsilon(
         sampler="random_allocation", sampling_rate=0.1, noise_multiplier=2.0, steps=1000, delta=1e-5
     )
@@ -975,23 +778,14 @@ def test_account_takes_random_allocation(command):
 
 @pytest.mark.thorough
 def test_account_compares_samplers_and_accountants_and_draws(command, tmp_path):
-    plan = [
-        "--noise-multiplier",
-        "6",
-        "--sampling-rate",
-        ".01",
-        "--iterations",
-        "1000",
-        "--delta",
-        "1e-5",
-    ]
+    plan = ["--noise-multiplier 6 --sampling-rate .01 --iterations 1000 --delta 1e-5"]
     figure = tmp_path / "comparison.png"
-    code, out, err = command("account", *plan, "--compare", "--figure", figure)
+    code, out, err = command("account", *plan, "--compare --figure", figure)
     assert (code, err) == (0, f"Saved: {figure}\n")
     assert figure.read_bytes().startswith(b"\x89PNG")
     rows = [line.split() for line in out.splitlines()]
     assert ["poisson", "add_or_remove_one", "pld", "0.1724"] in [row[:4] for row in rows]
-    code, out, _ = command("account", *plan, "--compare", "--json")
+    code, out, _ = command("account", *plan, "--compare --json")
     assert len(json.loads(out)["rows"]) == len(rows) - 1
 
 
@@ -999,12 +793,9 @@ def test_account_draws_the_curve(command, tmp_path):
     figure = tmp_path / "curve.png"
     account(
         command,
-        "--noise-multiplier",
-        "2",
-        "--figure",
+        "--noise-multiplier 2 --figure",
         figure,
-        "--relation",
-        "add_or_remove_one",
+        "--relation add_or_remove_one",
         drawn=figure,
     )
     assert figure.read_bytes().startswith(b"\x89PNG")
@@ -1013,37 +804,28 @@ def test_account_draws_the_curve(command, tmp_path):
 @pytest.mark.parametrize(
     ("options", "line"),
     [
-        (["--epsilon", "-1"], "epsilon=-1: "),
-        (["--noise-multiplier", "0"], "noise_multiplier=0: "),
-        (
-            ["--noise-multiplier", "2", "--epsilon", "1", "--sampling-rate", ".1"],
-            "leave out one of",
-        ),
-        (["--noise-multiplier", "2", "--relation", "replace_one"], "relation='replace_one': "),
-        (["--noise-multiplier", "2", "--accountant", "moments"], "accountant='moments': "),
-        (
-            ["--noise-multiplier", "2", "--accountant", "fourier", "--sampling-rate", "1"],
-            "not defined at q = 1",
-        ),
-        (
-            ["--noise-multiplier", "2", "--figure", "curve.pdf"],
-            "figure='curve.pdf': must end in .png",
-        ),
-        (["--noise-multiplier", "2", "--figure", "/no/such/curve.png"], "cannot write there"),
-        ([], "epsilon=None: give --epsilon, or --noise-multiplier too"),
-        (["--noise-multiplier", "2", "--sampling-rate", "0"], "sampling_rate=0: "),
-        (["--noise-multiplier", "2", "--delta", "2"], "delta=2: "),
-        (["--noise-multiplier", "2", "--iterations", "0"], "iterations=0: "),
-        (["--noise-multiplier", "2", "--sampler", "bernoulli"], "sampler='bernoulli': "),
+        ("--epsilon -1", "epsilon=-1: "),
+        ("--noise-multiplier 0", "noise_multiplier=0: "),
+        ("--noise-multiplier 2 --epsilon 1 --sampling-rate .1", "leave out one of"),
+        ("--noise-multiplier 2 --relation replace_one", "relation='replace_one': "),
+        ("--noise-multiplier 2 --accountant moments", "accountant='moments': "),
+        ("--noise-multiplier 2 --accountant fourier --sampling-rate 1", "not defined at q = 1"),
+        ("--noise-multiplier 2 --figure curve.pdf", "figure='curve.pdf': must end in .png"),
+        ("--noise-multiplier 2 --figure /no/such/curve.png", "cannot write there"),
+        ("", "epsilon=None: give --epsilon, or --noise-multiplier too"),
+        ("--noise-multiplier 2 --sampling-rate 0", "sampling_rate=0: "),
+        ("--noise-multiplier 2 --delta 2", "delta=2: "),
+        ("--noise-multiplier 2 --iterations 0", "iterations=0: "),
+        ("--noise-multiplier 2 --sampler bernoulli", "sampler='bernoulli': "),
     ],
 )
 def test_account_refuses_what_it_cannot_use(command, options, line):
-    assert line in refused(command, "account", "--delta", "1e-5", "--iterations", "10", *options)
+    assert line in refused(command, "account --delta 1e-5 --iterations 10", options)
 
 
 # ---- audit ---------------------------------------------------------------------------------------
 
-AUDIT = ["audit", "--trials", "400", "--iterations", "3", "--epsilon", "0.5", "--seed", "1"]
+AUDIT = "audit --trials 400 --iterations 3 --epsilon 0.5 --seed 1"
 
 
 @pytest.fixture
@@ -1078,7 +860,7 @@ def audited(command, monkeypatch):
             )
 
         monkeypatch.setattr(auditing, "audit", stand_in)
-        return command(*AUDIT, *options), asked
+        return command(AUDIT, *options), asked
 
     return run
 
@@ -1106,20 +888,10 @@ def test_an_audit_that_refutes_nothing_ends_well(audited):
 def test_an_audit_that_refutes_the_promise_fails(audited):
     (code, out, _), asked = audited(
         0.6,
-        "--bug",
-        "no_clipping",
-        "--json",
-        "--sampler",
-        "shuffle",
-        "--num-canaries",
-        "50",
-        "--mode",
-        "one_run",
-        "--parts",
-        "attack",
-        "accountant",
-        "--strategy",
-        "vmap",
+        (
+            "--bug no_clipping --json --sampler shuffle --num-canaries 50 --mode one_run "
+            "--parts attack accountant --strategy vmap"
+        ),
     )
     answer = json.loads(out)
     assert code == 1
@@ -1135,7 +907,7 @@ def test_an_audit_that_refutes_the_promise_fails(audited):
 
 
 def test_planted_bugs_and_parts_are_named_in_the_help(command):
-    _, out, _ = command("audit", "--help")
+    _, out, _ = command("audit --help")
     named = set(out.replace(",", " ").replace("(", " ").split())
     assert {*auditing.PLANTED_BUGS, *auditing.PARTS} <= named
 
@@ -1143,16 +915,16 @@ def test_planted_bugs_and_parts_are_named_in_the_help(command):
 @pytest.mark.parametrize(
     ("options", "line"),
     [
-        (["--bug", "typo"], "bug='typo': "),
-        (["--parts", "typo"], "parts='typo': "),
-        (["--mode", "often"], "mode='often': "),
-        (["--trials", "5"], "trials=5: "),
-        (["--epsilon", "0"], "epsilon=0: "),
-        (["--sampler", "shuffle", "--bug", "realised_size"], "changes nothing where"),
+        ("--bug typo", "bug='typo': "),
+        ("--parts typo", "parts='typo': "),
+        ("--mode often", "mode='often': "),
+        ("--trials 5", "trials=5: "),
+        ("--epsilon 0", "epsilon=0: "),
+        ("--sampler shuffle --bug realised_size", "changes nothing where"),
     ],
 )
 def test_audit_refuses_what_it_cannot_use(command, options, line):
-    code, _, err = command(*AUDIT, *options)
+    code, _, err = command(AUDIT, options)
     assert code == 2
     assert line in err.splitlines()[-1]
 
@@ -1227,7 +999,7 @@ def test_models_are_listed(command, gallery):
         for line in lines
     )
     assert "--model FILE.py" in last
-    listed = json.loads(command("models", "--json")[1])
+    listed = json.loads(command("models --json")[1])
     assert list(listed) == wb.models.names()
     assert listed["logistic"]["options"] == {
         "prior_scale": 5.0,
@@ -1248,7 +1020,7 @@ def test_models_of_distributions_are_listed_beside_those_that_fail(command, plug
     assert re.fullmatch(
         r"workbench models: warning: the model 'logistic' of plugins is left out: .*\n", err
     )
-    listed = json.loads(command("models", "--json")[1])
+    listed = json.loads(command("models --json")[1])
     assert (listed["counts"]["origin"], listed["counts"]["options"]) == (
         "plugins",
         {"prior_scale": 1.0},
@@ -1267,7 +1039,7 @@ def test_models_of_distributions_are_listed_beside_those_that_fail(command, plug
 )
 def test_a_model_may_come_from_a_file(prepared, model_file, text, model):
     model_file(text)
-    found = prepared(*FIT, "--model", model)[0]
+    found = prepared(FIT, "--model", model)[0]
     assert (found.name, found.summary, found.options) == (
         "events",
         "Counts of events.",
@@ -1308,36 +1080,25 @@ def test_a_model_file_that_cannot_be_used_is_refused(
     command, no_fit, model_file, text, model, line
 ):
     model_file(text)
-    assert line in refused(command, *FIT, "--model", model)
+    assert line in refused(command, FIT, "--model", model)
 
 
 def test_a_broken_model_of_a_distribution_is_refused(command, plugins):
     with pytest.warns(UserWarning, match="'logistic' of plugins is left out"):
         assert "model='broken': the distribution 'plugins' declares it" in refused(
-            command, *FIT, "--model", "broken"
+            command, FIT, "--model broken"
         )
 
 
 def test_help_says_that_a_model_file_is_run(command):
-    assert "the file is run" in " ".join(command("fit", "--help")[1].split())
+    assert "the file is run" in " ".join(command("fit --help")[1].split())
 
 
 @pytest.mark.thorough
 def test_a_model_of_a_file_is_fitted(command, model_file, tmp_path):
     model_file("register('events', counts)")
-    options = [
-        "--iterations",
-        "20",
-        "--delta",
-        "1e-3",
-        "--seed",
-        "1",
-        "--quiet",
-        "--json",
-        "--out",
-        tmp_path / "run",
-    ]
-    code, out, err = command(*FIT, "--model", "my_model.py", *options)
+    options = ["--iterations 20 --delta 1e-3 --seed 1 --quiet --json --out", tmp_path / "run"]
+    code, out, err = command(FIT, "--model my_model.py", *options)
     assert (code, err) == (0, "")
     assert list(json.loads(out)["metrics"]) == ["elbo", "log_likelihood"]
     assert wb.load(tmp_path / "run").model == "events"
@@ -1347,7 +1108,7 @@ def test_data_sets_are_listed(command):
     code, out, _ = command("data")
     assert code == 0
     assert wb.data.describe("breast_cancer") in out
-    listed = json.loads(command("data", "--json")[1])
+    listed = json.loads(command("data --json")[1])
     assert list(listed) == wb.data.all_names()
     assert listed["adult"]["licence"] == "CC BY 4.0"
 
@@ -1363,10 +1124,10 @@ def wait_for(file, text, process):
 @pytest.mark.integration
 def test_ctrl_c_keeps_the_partial_result(tmp_path):
     folder, progress = tmp_path / "run", tmp_path / "progress"
-    settings = ["--iterations", "5000000", "--json", "--out", str(folder)]
+    settings = ["--iterations 5000000 --json --out", str(folder)]
     with open(progress, "w") as stream:
         process = subprocess.Popen(
-            [sys.executable, "-m", "workbench", *FIT, *settings],
+            [sys.executable, "-m", "workbench", *shell_words(FIT, *settings)],
             stdout=subprocess.PIPE,
             stderr=stream,
             text=True,
@@ -1406,7 +1167,7 @@ def test_a_result_that_cannot_be_saved_is_saved_elsewhere(
         return save(self, folder)
 
     monkeypatch.setattr(FitResult, "save", full)
-    code, out, err = command(*FIT, "--quiet", "--json", "--out", tmp_path / "run")
+    code, out, err = command(FIT, "--quiet --json --out", tmp_path / "run")
     assert code == 1
     assert json.loads(out)["out"] is None
     assert err.startswith(
@@ -1421,7 +1182,7 @@ def test_a_result_that_cannot_be_saved_is_saved_elsewhere(
 @pytest.mark.filterwarnings("default::workbench.results.storage.SaveWarning")
 def test_only_files_that_were_saved_are_listed(command, finished, done, tmp_path, monkeypatch):
     finished(done)
-    code, out, _ = command(*FIT, "--quiet", "--out", tmp_path)
+    code, out, _ = command(FIT, "--quiet --out", tmp_path)
     assert code == 0
     assert (
         f"\nSaved: {tmp_path / 'report.html'} (and result.json, posterior.nc, curves.png)\n" in out
@@ -1429,7 +1190,7 @@ def test_only_files_that_were_saved_are_listed(command, finished, done, tmp_path
     monkeypatch.setattr(
         FitResult, "report", lambda _: (_ for _ in ()).throw(OSError(28, "No space left on device"))
     )
-    code, out, err = command(*FIT, "--quiet", "--out", tmp_path)
+    code, out, err = command(FIT, "--quiet --out", tmp_path)
     assert code == 0
     assert "report.html could not be saved" in err
     assert f"\nSaved: {tmp_path / 'result.json'} (and posterior.nc, curves.png)\n" in out
@@ -1444,23 +1205,13 @@ def test_a_result_that_cannot_be_saved_can_be_resumed_for(command, place, monkey
     monkeypatch.setattr(
         FitResult, "save", lambda *_: (_ for _ in ()).throw(ValueError("a name\nthat breaks it"))
     )
-    words = [
-        "--data",
-        "clinic.csv",
-        "--target",
-        "ill",
-        "--bounds",
-        "dose=0:200",
-        "age=0:100",
-        "--epsilon",
-        "1",
-    ]
-    code, _, err = command("fit", *words, "--iterations", "20", "--quiet", "--out", place / "run")
+    words = ["--data clinic.csv --target ill --bounds dose=0:200 age=0:100 --epsilon 1"]
+    code, _, err = command("fit", *words, "--iterations 20 --quiet --out", place / "run")
     assert code == 1
     monkeypatch.setattr(FitResult, "save", save)
     line = re.search(r"To save it: workbench (resume .*) --out FOLDER", err)[1]
     spends = Ledger().spends()
-    code, _, err = command(*shlex.split(line), "--quiet", "--out", place / "other")
+    code, _, err = command(line, "--quiet --out", place / "other")
     assert code == 0, err
     assert wb.load(place / "other").status == "done"
     assert Ledger().spends() == spends or [each.counted for each in Ledger().spends()] == [
@@ -1475,12 +1226,12 @@ def test_a_fit_that_was_stopped_before_its_first_step_replaces_no_result(
     done.save(tmp_path)
     guarantee = dataclasses.replace(cancelled.guarantee, steps_taken=0, epsilon_taken=0.0)
     finished(dataclasses.replace(cancelled, guarantee=guarantee))
-    code, _, err = command(*FIT, "--quiet", "--out", tmp_path)
+    code, _, err = command(FIT, "--quiet --out", tmp_path)
     assert code == 130
     assert "nothing is saved" in err
     assert "kept" not in err
     assert wb.load(tmp_path).status == "done"
-    code, _, err = command(*FIT, "--quiet")
+    code, _, err = command(FIT, "--quiet")
     assert (code, err) == (
         130,
         "workbench fit: stopped before the first step: there is no result.\n",
@@ -1490,9 +1241,9 @@ def test_a_fit_that_was_stopped_before_its_first_step_replaces_no_result(
 @pytest.mark.thorough
 def test_a_partial_result_is_said_to_be_kept_where_it_is(command, finished, cancelled, tmp_path):
     finished(cancelled)
-    code, _, err = command(*FIT, "--quiet", "--out", tmp_path / "run")
+    code, _, err = command(FIT, "--quiet --out", tmp_path / "run")
     assert (code, err) == (130, "workbench fit: stopped; the partial result is kept.\n")
-    assert command(*FIT, "--quiet")[::2] == (130, "")  # neither saved nor in a checkpoint
+    assert command(FIT, "--quiet")[::2] == (130, "")  # neither saved nor in a checkpoint
 
 
 def test_the_command_starts_without_the_libraries_that_its_work_needs():
@@ -1515,47 +1266,36 @@ def test_the_command_starts_without_the_libraries_that_its_work_needs():
 def begun(*words, stdout, **environment):
     """The process of a command, with its standard error in a pipe."""
     environment = {**os.environ, **environment}
-    command = [sys.executable, "-m", "workbench", *map(str, words)]
+    command = [sys.executable, "-m", "workbench", *shell_words(*words)]
     return subprocess.Popen(
         command, stdout=stdout, stderr=subprocess.PIPE, env=environment, text=True
     )
 
 
-@pytest.mark.parametrize("words", [["models"], ["data"]])
-@pytest.mark.parametrize("where", ["closed", "full"])
+@pytest.mark.parametrize(("where", "words"), [("closed", "models"), ("full", "data")])
 def test_output_that_cannot_be_written_is_said_on_one_line(where, words):
     if where == "full":
         if not os.path.exists("/dev/full"):
             pytest.skip("no /dev/full")
         with open("/dev/full", "w") as full:
-            process = begun(*words, stdout=full)
+            process = begun(words, stdout=full)
         reason = "No space left on device"
     else:
         reading, writing = os.pipe()
         os.close(reading)
-        process = begun(*words, stdout=writing)
+        process = begun(words, stdout=writing)
         os.close(writing)
         reason = "Broken pipe"
     _, err = process.communicate(timeout=120)
     assert (process.returncode, err) == (
         1,
-        f"workbench {words[0]}: cannot write to standard output: {reason}.\n",
+        f"workbench {words}: cannot write to standard output: {reason}.\n",
     )
 
 
 def test_a_device_that_there_is_not_is_said_on_one_line(table):
-    words = [
-        "--target",
-        "ill",
-        "--bounds",
-        "age=0:120",
-        "dose=0:200",
-        "--epsilon",
-        "1",
-        "--quiet",
-        "--no-ledger",
-    ]
-    process = begun("fit", "--data", table, *words, stdout=subprocess.PIPE, JAX_PLATFORMS="tpu")
+    words = "--target ill --bounds age=0:120 dose=0:200 --epsilon 1 --quiet --no-ledger"
+    process = begun("fit --data", table, words, stdout=subprocess.PIPE, JAX_PLATFORMS="tpu")
     out, err = process.communicate(timeout=120)
     assert (process.returncode, out) == (1, "")
     assert err.startswith("workbench fit: JAX starts no device of JAX_PLATFORMS='tpu': ")
@@ -1565,25 +1305,22 @@ def test_a_device_that_there_is_not_is_said_on_one_line(table):
 @pytest.mark.parametrize(
     ("options", "reason"),
     [
-        (["--bounds", "age=0:120", "--bounds", "age=0:100"], "declares 'age' twice"),
+        ("--bounds age=0:120 --bounds age=0:100", "declares 'age' twice"),
         (
-            ["--bounds", "age=0:9", "--option", "prior_scale=2", "--option", "prior_scale=3"],
+            "--bounds age=0:9 --option prior_scale=2 --option prior_scale=3",
             "sets 'prior_scale' twice",
         ),
-        (
-            ["--bounds", "age=0:9", "--option", "prior_scale=2", "prior_scale=3"],
-            "sets 'prior_scale' twice",
-        ),
+        ("--bounds age=0:9 --option prior_scale=2 prior_scale=3", "sets 'prior_scale' twice"),
     ],
 )
 def test_what_is_declared_twice_is_refused(command, no_fit, table, options, reason):
-    line = refused(command, "fit", "--data", table, "--epsilon", "1", "--target", "ill", *options)
+    line = refused(command, "fit --data", table, "--epsilon 1 --target ill", options)
     assert reason in line
 
 
 def test_an_option_of_several_values_may_be_given_several_times():
     arguments = main.parser().parse_args(
-        ["fit", "--data", "a.csv", "--bounds", "age=0:120", "--bounds", "stay=0:90", "dose=0:5"]
+        shell_words("fit --data a.csv --bounds age=0:120 --bounds stay=0:90 dose=0:5")
     )
     assert arguments.bounds == ["age=0:120", "stay=0:90", "dose=0:5"]
 

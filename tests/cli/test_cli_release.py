@@ -12,14 +12,14 @@ import pytest
 
 import workbench as wb
 from tests import fakes
-from tests.conftest import EITHER_STEPS
+from tests.conftest import EITHER_STEPS, shell_words
 from workbench.cli import main
 
 SCHEMA = {
     "age": {"kind": "numeric", "low": 0, "high": 100},
     "ward": {"kind": "categorical", "categories": ["a", "b", "c"]},
 }
-QUIET = ["--epsilon", "8", "--delta", "1e-3", "--iterations", "30", "--seed", "1", "--quiet"]
+QUIET = "--epsilon 8 --delta 1e-3 --iterations 30 --seed 1 --quiet"
 
 
 @pytest.fixture(scope="module")
@@ -48,15 +48,13 @@ def files(people, tmp_path_factory, request):
     table = [
         "--data",
         str(folder / "people.csv"),
-        "--target",
-        "ill",
-        "--schema",
+        "--target ill --schema",
         str(folder / "schema.json"),
     ]
     with fakes.installed(request.param == "made up"):
         assert (
             main.main(
-                ["fit", *table, "--features", "age", "ward", *QUIET, "--out", str(folder / "run")]
+                shell_words("fit", *table, "--features age ward", QUIET, "--out", folder / "run")
             )
             == 0
         )
@@ -75,7 +73,7 @@ def test_predictions_stand_beside_the_records(command, files, people):
 
 def test_synthetic_records_are_drawn_for_given_inputs(command, files):
     drawn = files / "twin.csv"
-    arguments = ["sample", files / "run", "--given", files / "people.csv", "--seed", "3"]
+    arguments = ["sample", files / "run", "--given", files / "people.csv", "--seed 3"]
     code, out, err = command(*arguments, "--out", drawn)
     assert (code, out, err) == (0, "", f"Saved: {drawn}\n")
     table = pd.read_csv(drawn)
@@ -86,37 +84,25 @@ def test_synthetic_records_are_drawn_for_given_inputs(command, files):
 
 @pytest.mark.thorough
 def test_a_mixture_draws_whole_records_and_images_go_to_an_array_file(command, tmp_path):
-    three = ["--option", "num_components=3", "--out", tmp_path / "m"]
-    assert command("fit", "--model", "gmm", "--data", "mixture", *QUIET, *three)[0] == 0
-    code, out, _ = command("sample", tmp_path / "m", "--count", "7")
+    three = ["--option num_components=3 --out", tmp_path / "m"]
+    assert command("fit --model gmm --data mixture", QUIET, *three)[0] == 0
+    code, out, _ = command("sample", tmp_path / "m", "--count 7")
     assert code == 0
     assert pd.read_csv(io.StringIO(out)).shape == (7, 2)
     assert wb.load(tmp_path / "m").model_options["num_components"] == 3
-    assert (
-        command("fit", "--model", "vae", "--data", "digits", *QUIET, "--out", tmp_path / "v")[0]
-        == 0
-    )
-    assert command("sample", tmp_path / "v", "--count", "2", "--out", tmp_path / "v.npy")[0] == 0
+    assert command("fit --model vae --data digits", QUIET, "--out", tmp_path / "v")[0] == 0
+    assert command("sample", tmp_path / "v", "--count 2 --out", tmp_path / "v.npy")[0] == 0
     assert np.load(tmp_path / "v.npy").shape == (2, 8, 8)
-    code, _, err = command("sample", tmp_path / "v", "--count", "2")
+    code, _, err = command("sample", tmp_path / "v", "--count 2")
     assert (code, "out=None: these records are images: name a .npy file." in err) == (2, True)
 
 
 @pytest.mark.thorough
 def test_groups_of_a_file_reach_the_hierarchical_model(command, files, tmp_path):
-    table = [
-        "--data",
-        files / "people.csv",
-        "--target",
-        "ill",
-        "--features",
-        "age",
-        "--bounds",
-        "0:100",
-    ]
-    groups = ["--group", "hospital", "--group-features", files / "hospitals.csv"]
+    table = ["--data", files / "people.csv", "--target ill --features age --bounds 0:100"]
+    groups = ["--group hospital --group-features", files / "hospitals.csv"]
     code, _, err = command(
-        "fit", "--model", "hierarchical_logistic", *table, *groups, *QUIET, "--out", tmp_path / "h"
+        "fit --model hierarchical_logistic", *table, *groups, QUIET, "--out", tmp_path / "h"
     )
     assert (code, err) == (0, "")
     result = wb.load(tmp_path / "h")
@@ -127,34 +113,31 @@ def test_groups_of_a_file_reach_the_hierarchical_model(command, files, tmp_path)
 @pytest.mark.parametrize(
     ("arguments", "line"),
     [
-        (["predict", "nowhere", "people.csv"], "folder='nowhere': holds no saved result"),
-        (["predict", "run", "none.csv"], "records='none.csv': no such file."),
-        (["sample", "run", "--count", "0"], "count=0: "),
+        ("predict nowhere people.csv", "folder='nowhere': holds no saved result"),
+        ("predict run none.csv", "records='none.csv': no such file."),
+        ("sample run --count 0", "count=0: "),
+        ("sample run --out no/such/folder.csv", "out='no/such/folder.csv': cannot write there."),
+        ("sample run", "as in --given FILE.csv."),
+        ("sample run --given none.csv", "given='none.csv': no such file."),
         (
-            ["sample", "run", "--out", "no/such/folder.csv"],
-            "out='no/such/folder.csv': cannot write there.",
-        ),
-        (["sample", "run"], "as in --given FILE.csv."),
-        (["sample", "run", "--given", "none.csv"], "given='none.csv': no such file."),
-        (
-            ["fit", "--data", "mixture", "--epsilon", "1", "--option", "prior_scale"],
+            "fit --data mixture --epsilon 1 --option prior_scale",
             "option='prior_scale': write NAME=VALUE",
         ),
         (
-            ["fit", "--data", "mixture", "--epsilon", "1", "--option", "colour=red"],
+            "fit --data mixture --epsilon 1 --option colour=red",
             "colour='red': unknown option of 'logistic'",
         ),
-        (["fit", "--data", "mixture", "--epsilon", "1"], "has no array 'y', which the model needs"),
-        (["fit", "--data", "fashion_mnist", "--path", "none", "--epsilon", "1"], "none"),
+        ("fit --data mixture --epsilon 1", "has no array 'y', which the model needs"),
+        ("fit --data fashion_mnist --path none --epsilon 1", "none"),
         (
-            ["fit", "--data", "people.csv", "--epsilon", "1", "--schema", "none.json"],
+            "fit --data people.csv --epsilon 1 --schema none.json",
             "schema='none.json': no such file.",
         ),
     ],
 )
 def test_what_cannot_be_used_is_refused_in_one_line(command, files, monkeypatch, arguments, line):
     monkeypatch.chdir(files)
-    code, out, err = command(*arguments)
+    code, out, err = command(arguments)
     assert (code, out) == (2, "")
     assert line in err
     assert err.count("\n") == 1
@@ -186,20 +169,11 @@ def test_texts_of_records_are_no_formulas_in_a_spreadsheet(command, files, peopl
 def test_drawn_records_with_a_class_like_a_formula_are_texts(command, people, tmp_path):
     risky = people.assign(ill=np.where(people["ill"] == 1, "=1+1", "no"))
     risky.to_csv(tmp_path / "risky.csv", index=False)
-    words = [
-        "--data",
-        tmp_path / "risky.csv",
-        "--target",
-        "ill",
-        "--positive",
-        "=1+1",
-        "--features",
-        "age",
-    ]
-    assert command("fit", *words, "--bounds", "0:100", *QUIET, "--out", tmp_path / "run")[0] == 0
+    words = ["--data", tmp_path / "risky.csv", "--target ill --positive =1+1 --features age"]
+    assert command("fit", *words, "--bounds 0:100", QUIET, "--out", tmp_path / "run")[0] == 0
     given = tmp_path / "given.csv"
     people[["age"]].to_csv(given, index=False)
-    code, out, err = command("sample", tmp_path / "run", "--given", given, "--seed", "1")
+    code, out, err = command("sample", tmp_path / "run", "--given", given, "--seed 1")
     assert (code, err) == (0, "")
     assert set(pd.read_csv(io.StringIO(out))["ill"]) <= {"'=1+1", "(other)"}
     assert "'=1+1" in out
@@ -217,7 +191,7 @@ def test_more_records_than_fit_into_memory_are_refused_at_once(command, files, c
 def test_a_seed_that_nothing_can_hold_is_refused(command, files, seed):
     for words in (
         ["sample", files / "run", "--given", files / "people.csv"],
-        ["fit", "--data", "breast_cancer", "--epsilon", "1"],
+        ["fit --data breast_cancer --epsilon 1"],
     ):
         code, out, err = command(*words, "--seed", seed)
         assert (code, out) == (2, "")
@@ -230,11 +204,11 @@ def test_json_in_json_in_json_is_refused(command, tmp_path):
     deep = "[" * 100_000
     (tmp_path / "deep.json").write_text(deep)
     (tmp_path / "people.csv").write_text("age,ill\n1,0\n")
-    table = ["fit", "--data", tmp_path / "people.csv", "--target", "ill", "--epsilon", "1"]
+    table = ["fit --data", tmp_path / "people.csv", "--target ill --epsilon 1"]
     for words in (
         [*table, "--schema", tmp_path / "deep.json"],
         [*table, "--bounds", tmp_path / "deep.json"],
-        ["fit", "--data", "breast_cancer", "--epsilon", "1", "--option", f"prior_scale={deep}"],
+        ["fit --data breast_cancer --epsilon 1 --option", f"prior_scale={deep}"],
         ["sweep", tmp_path / "deep.json"],
     ):
         code, out, err = command(*words)
@@ -250,12 +224,12 @@ def test_a_terminal_without_some_letters_gets_the_others(files, tmp_path, encodi
     environment = {**os.environ, "PYTHONIOENCODING": encoding, "LC_ALL": "C"}
 
     def run(*words):
-        command = [sys.executable, "-m", "workbench", *map(str, words)]
+        command = [sys.executable, "-m", "workbench", *shell_words(*words)]
         return subprocess.run(command, capture_output=True, env=environment, timeout=300)
 
-    account = ["account", "--noise-multiplier", "2", "--delta", "1e-5", "--iterations", "100"]
-    for words in (account, ["models"], ["data"], ["fit", "--data", "né.csv", "--epsilon", "1"]):
-        answer = run(*words)
+    account = "account --noise-multiplier 2 --delta 1e-5 --iterations 100"
+    for words in (account, "models", "data", "fit --data né.csv --epsilon 1"):
+        answer = run(words)
         assert answer.returncode in (0, 2)
         assert b"Traceback" not in answer.stderr
     table = pd.DataFrame({"age": [30.0], "ward": ["a"], "név": ["∑"]})

@@ -18,30 +18,17 @@ import pandas as pd
 import pytest
 
 import workbench as wb
-from tests.conftest import refused, rewrite
+from tests.conftest import refused, rewrite, shell_words
 from workbench.cli import fit, main
 from workbench.fitting import fits, prepared
 from workbench.ledger.ledger import Ledger
 from workbench.models import registry
 
-pytestmark = pytest.mark.usefixtures("made_up_steps")
+pytestmark = pytest.mark.usefixtures("made_up_steps", "quick_report")
 
 ROOT = pathlib.Path(__file__).parents[2]
-FIT = [
-    "fit",
-    "--data",
-    "clinic.csv",
-    "--target",
-    "ill",
-    "--epsilon",
-    "1",
-    "--delta",
-    "1e-3",
-    "--seed",
-    "3",
-    "--quiet",
-]
-BOUNDS = ["--bounds", "dose=0:200", "age=0:100"]
+FIT = "fit --data clinic.csv --target ill --epsilon 1 --delta 1e-3 --seed 3 --quiet"
+BOUNDS = "--bounds dose=0:200 age=0:100"
 MODEL_FILE = """
 import numpyro
 import numpyro.distributions as dist
@@ -70,11 +57,11 @@ def stopped(command, place, monkeypatch):
                 "stopped_by_interrupt",
                 lambda _: contextlib.nullcontext(lambda: next(counter) >= chunks),
             )
-            code, out, err = command(*arguments, "--json", "--quiet")
-        name = f"workbench {arguments[0]}"
+            code, out, err = command(*arguments, "--json --quiet")
+        name = f"workbench {arguments[0].split()[0]}"
         kept = f"{name}: stopped; the partial result is kept.\n"
         # then it is kept nowhere
-        assert (code, err) == (130, "" if "--no-checkpoint" in arguments else kept)
+        assert (code, err) == (130, "" if "--no-checkpoint" in arguments[-1] else kept)
         answer = json.loads(out)
         assert answer["status"] == "cancelled"
         return answer, answer["resume"]
@@ -85,7 +72,7 @@ def stopped(command, place, monkeypatch):
 @pytest.fixture
 def paused(stopped):
     """The path of a run of 400 steps that was stopped after 10 of them."""
-    answer, path = stopped(*FIT, *BOUNDS, "--iterations", "400", chunks=1)
+    answer, path = stopped(FIT, BOUNDS, "--iterations 400", chunks=1)
     assert answer["guarantee"]["steps_taken"] == 10
     return path
 
@@ -115,7 +102,7 @@ def killed_amid(arguments, runs):
     its steps.
     """
     process = subprocess.Popen(
-        [sys.executable, "-m", "workbench", *arguments],
+        [sys.executable, "-m", "workbench", *shell_words(*arguments)],
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
@@ -135,18 +122,18 @@ def killed_amid(arguments, runs):
 @pytest.mark.integration
 @pytest.mark.whole_fit  # begun by another process
 def test_a_killed_fit_ends_as_it_would_have_ended_and_counts_once(command, place):
-    settings = [*BOUNDS, "--iterations", "100000"]
-    killed_amid([*FIT, *settings, "--out", "killed"], place / "state" / "runs")
+    settings = [BOUNDS, "--iterations 100000"]
+    killed_amid([FIT, *settings, "--out killed"], place / "state" / "runs")
 
-    facts = json.loads(command("ledger", "show", "clinic", "--json")[1])
+    facts = json.loads(command("ledger show clinic --json")[1])
     (spend,) = facts["spends"]
     assert (facts["interrupted"], facts["epsilon"], facts["delta"]) == ([1], 1.0, 0.001)  # whole
     assert (spend["status"], spend["interrupted"], spend["taken"]) == ("reserved", True, None)
     assert 0 < spend["reached"] <= spend["planned"] == 100_000
-    shown = command("ledger", "show", "clinic")[1]
+    shown = command("ledger show clinic")[1]
     assert f"To continue it: workbench resume {shlex.quote(spend['run'])}\n" in shown
     assert "1 fit was interrupted" in shown
-    (run,) = json.loads(command("resume", "--json")[1])["runs"]
+    (run,) = json.loads(command("resume --json")[1])["runs"]
     assert (run["path"], run["is_finished"]) == (spend["run"], False)
     assert 0 < run["step"] < 100_000
 
@@ -154,7 +141,7 @@ def test_a_killed_fit_ends_as_it_would_have_ended_and_counts_once(command, place
     assert code == 0
     assert out.splitlines()[-1] == "Ledger: on 'clinic' one fit spent epsilon = 1 at delta = 0.001."
     assert f"Saved: {place / 'killed' / 'report.html'}" in out
-    facts = json.loads(command("ledger", "show", "clinic", "--json")[1])
+    facts = json.loads(command("ledger show clinic --json")[1])
     (spend,) = facts["spends"]
     assert (facts["interrupted"], facts["epsilon"]) == ([], 1.0)
     assert (spend["status"], spend["taken"], spend["result"]) == (
@@ -163,13 +150,13 @@ def test_a_killed_fit_ends_as_it_would_have_ended_and_counts_once(command, place
         str(place / "killed"),
     )
 
-    command(*FIT, *settings, "--no-ledger", "--out", "whole")
+    command(FIT, *settings, "--no-ledger --out whole")
     assert same_params("killed", "whole")
 
 
 def test_a_stopped_fit_says_how_to_go_on(command, place, monkeypatch):
     monkeypatch.setattr(fit, "stopped_by_interrupt", lambda _: contextlib.nullcontext(lambda: True))
-    code, out, _ = command(*FIT, *BOUNDS, "--iterations", "400")
+    code, out, _ = command(FIT, BOUNDS, "--iterations 400")
     (run,) = (place / "state" / "runs").iterdir()
     assert code == 130
     assert f"To continue within the same promise: workbench resume {run}\n" in out
@@ -177,7 +164,7 @@ def test_a_stopped_fit_says_how_to_go_on(command, place, monkeypatch):
 
 
 def test_a_fit_without_checkpoints_does_not(stopped):
-    answer, path = stopped(*FIT, *BOUNDS, "--iterations", "400", "--no-checkpoint")
+    answer, path = stopped(FIT, BOUNDS, "--iterations 400 --no-checkpoint")
     assert path is None
     assert answer["ledger"]["stopped"] == [1]
     # of all planned steps: an output may have decided when to stop
@@ -198,12 +185,12 @@ def test_a_fit_may_be_stopped_again_and_go_on(command, stopped, paused):
     answer, path = stopped("resume", paused)
     assert path == paused
     assert 10 < answer["guarantee"]["steps_taken"] < 400
-    code, out, err = command("resume", path, "--json", "--quiet", "--out", "run")
+    code, out, err = command("resume", path, "--json --quiet --out run")
     assert (code, err) == (0, "")
     answer = json.loads(out)
     assert (answer["status"], answer["resume"], answer["out"]) == ("done", None, "run")
     assert (answer["ledger"]["fits"], answer["ledger"]["epsilon"]) == (1, 1.0)
-    command(*FIT, *BOUNDS, "--iterations", "400", "--no-ledger", "--out", "whole")
+    command(FIT, BOUNDS, "--iterations 400 --no-ledger --out whole")
     assert same_params("run", "whole")
 
 
@@ -213,17 +200,17 @@ def test_a_fit_may_be_stopped_again_and_go_on(command, stopped, paused):
 def test_a_fit_of_a_formula_goes_on(command, place, stopped, private_frame, is_declared):
     many = pd.concat([private_frame] * 20, ignore_index=True)
     many.to_csv("clinic.csv", index=False)
-    words = ["fit", "--data", "clinic.csv", "--formula", "ill ~ age + dose", "--family"]
-    words += ["bernoulli", "--epsilon", "4", "--seed", "3", "--iterations", "300"]
+    words = ["fit --data clinic.csv --formula 'ill ~ age + dose' --family"]
+    words += ["bernoulli --epsilon 4 --seed 3 --iterations 300"]
     if is_declared:
         schema = {name: {"kind": "numeric", "low": 0, "high": 200} for name in ("dose", "age")}
         (place / "schema.json").write_text(json.dumps({**schema, "ill": {"kind": "boolean"}}))
-        words += ["--schema", "schema.json"]
-    _, path = stopped(*words, "--out", "run", chunks=2)
-    code, out, err = command("resume", path, "--json", "--quiet")
+        words += ["--schema schema.json"]
+    _, path = stopped(*words, "--out run", chunks=2)
+    code, out, err = command("resume", path, "--json --quiet")
     assert (code, err) == (0, "")
     assert (json.loads(out)["status"], json.loads(out)["ledger"]["fits"]) == ("done", 1)
-    command(*words, "--no-ledger", "--quiet", "--out", "whole")
+    command(*words, "--no-ledger --quiet --out whole")
     assert same_params("run", "whole")
 
 
@@ -241,16 +228,9 @@ def test_files_are_found_from_another_folder(command, place, stopped, monkeypatc
     schema = {name: {"kind": "numeric", "low": 0, "high": 200} for name in ("dose", "age")}
     (place / "schema.json").write_text(json.dumps(schema))
     options = [
-        "--model",
-        "share.py:share",
-        "--option",
-        "prior_scale=2",
-        "--schema",
-        "schema.json",
-        "--iterations",
-        "400",
+        "--model share.py:share --option prior_scale=2 --schema schema.json --iterations 400"
     ]
-    _, path = stopped(*FIT, *options, "--out", "run", "--ledger", "book.sqlite")
+    _, path = stopped(FIT, *options, "--out run --ledger book.sqlite")
     (place / "elsewhere").mkdir()
     monkeypatch.chdir(place / "elsewhere")
     code, out, _ = command(
@@ -260,16 +240,16 @@ def test_files_are_found_from_another_folder(command, place, stopped, monkeypatc
     assert f"Saved: {place / 'run' / 'report.html'}" in out
     monkeypatch.chdir(place)
     assert [spend.status for spend in Ledger("book.sqlite").spends()] == ["settled"]
-    command(*FIT, *options, "--no-ledger", "--out", "whole")
+    command(FIT, *options, "--no-ledger --out whole")
     assert same_params("run", "whole")
 
 
 @pytest.mark.thorough
 def test_a_finished_run_gives_its_result_without_a_step(command, place, monkeypatch):
-    command(*FIT, *BOUNDS, "--iterations", "40", "--out", "run")
+    command(FIT, BOUNDS, "--iterations 40 --out run")
     (path,) = (place / "state" / "runs").iterdir()
     _refuse_steps(monkeypatch)
-    code, out, err = command("resume", path, "--out", "again")
+    code, out, err = command("resume", path, "--out again")
     assert (code, err) == (0, "")
     assert wb.load("run").guarantee.statement() in out
     assert same_params("run", "again")
@@ -278,13 +258,13 @@ def test_a_finished_run_gives_its_result_without_a_step(command, place, monkeypa
 
 
 def test_runs_are_listed(command, place, paused):
-    command(*FIT, *BOUNDS, "--iterations", "40", "--no-ledger")
+    command(FIT, BOUNDS, "--iterations 40 --no-ledger")
     header, newest, oldest = command("resume")[1].splitlines()
     assert header.split() == ["model", "data", "epsilon", "steps", "written", "path"]
     assert newest.split()[:4] == ["logistic", "clinic", "1", "finished"]
     assert oldest.split()[:6] == ["logistic", "clinic", "1", "10", "of", "400"]
     assert oldest.split()[-1] == paused
-    runs = json.loads(command("resume", "--json")[1])["runs"]
+    runs = json.loads(command("resume --json")[1])["runs"]
     assert [(run["step"], run["steps"], run["is_finished"]) for run in runs] == [
         (40, 40, True),
         (10, 400, False),
@@ -293,8 +273,8 @@ def test_runs_are_listed(command, place, paused):
 
 def test_without_runs_there_is_nothing_to_list(command, place):
     assert command("resume") == (0, "No run has checkpoints.\n", "")
-    assert json.loads(command("resume", "--json")[1]) == {"runs": [], "unusable": []}
-    assert "path=None: name the run" in refused(command("resume", "--out", "run"))
+    assert json.loads(command("resume --json")[1]) == {"runs": [], "unusable": []}
+    assert "path=None: name the run" in refused(command("resume --out run"))
 
 
 # ---- refusals ------------------------------------------------------------------------------------
@@ -339,17 +319,17 @@ def test_a_run_of_another_process_is_refused(command, place, paused, no_steps):
 
 
 def test_a_cap_holds_for_the_rest_unless_it_is_overrun(command, paused):
-    command("ledger", "cap", "clinic", "--epsilon", ".5", "--delta", "1e-3", "--why", "the board")
+    command("ledger cap clinic --epsilon .5 --delta 1e-3 --why 'the board'")
     line = refused(command("resume", paused, "--quiet"))
     assert line.startswith(
         "workbench resume: epsilon=1.0: this fit would raise what is spent on 'clinic' above its "
         "cap"
     )
     assert "give --over-cap REASON" in line
-    code, out, _ = command("resume", paused, "--quiet", "--over-cap", "it had begun")
+    code, out, _ = command("resume", paused, "--quiet --over-cap 'it had begun'")
     assert code == 0
     assert " of the cap " in out.splitlines()[-1]
-    assert "over the cap: it had begun" in command("ledger", "show", "clinic")[1]
+    assert "over the cap: it had begun" in command("ledger show clinic")[1]
 
 
 def test_interrupting_the_preparation_spends_no_more(command, paused, monkeypatch):
@@ -381,7 +361,7 @@ def stopped_call(data, folder, **settings):
 
 def test_a_fit_of_a_call_goes_on(command, place):
     assert stopped_call("breast_cancer", "run").status == "cancelled"
-    code, out, _ = command("resume", "run", "--json", "--quiet")
+    code, out, _ = command("resume run --json --quiet")
     answer = json.loads(out)
     assert (code, answer["status"], answer["ledger"]) == (0, "done", None)
     assert answer["guarantee"]["steps_taken"] == 300
@@ -399,47 +379,21 @@ def test_a_fit_of_records_in_memory_cannot_be_asked_for_again(command, place, pr
 
 def asked_for(*arguments):
     """The arguments of a fit as the command understands them."""
-    return main.parser().parse_args(["fit", *arguments])
+    return main.parser().parse_args(shell_words("fit", *arguments))
 
 
 @pytest.mark.parametrize(
     "options",
     [
-        [
-            "--seed",
-            "9007199254740993",
-            "--sampling-rate",
-            "1/3",
-            "--iterations",
-            "2000",
-            "--no-average",
-        ],
-        [
-            "--average",
-            "--evaluation-public",
-            "--unit-mean",
-            "--split-seed",
-            "1",
-            "--evaluation-fraction",
-            ".5",
-        ],
-        ["--bounds", "-1:1", "--positive=-yes", "--features", "a b", "c", "--groups", "x"],
-        ["--no-ledger", "--no-checkpoint", "--over-cap", "two words", "--json", "--quiet"],
-        [
-            "--option",
-            "prior_scale=2",
-            "prior=normal",
-            "--model",
-            "gmm",
-            "--sampler",
-            "shuffle",
-            "--device",
-            "gpu:1",
-        ],
+        "--seed 9007199254740993 --sampling-rate 1/3 --iterations 2000 --no-average",
+        ("--average --evaluation-public --unit-mean --split-seed 1 --evaluation-fraction .5"),
+        "--bounds -1:1 --positive=-yes --features 'a b' c --groups x",
+        "--no-ledger --no-checkpoint --over-cap 'two words' --json --quiet",
+        ("--option prior_scale=2 prior=normal --model gmm --sampler shuffle --device gpu:1"),
     ],
 )
 def test_the_words_of_a_fit_give_its_arguments_again(options):
-    asked = asked_for("--data", "adult", "--epsilon", "1", *options)
+    asked = asked_for("--data adult --epsilon 1", options)
     again = fit.fit_arguments(fit.fit_words(asked))
     assert vars(again) == {
         name: value for name, value in vars(asked).items() if name not in ("command", "run")
@@ -448,26 +402,9 @@ def test_the_words_of_a_fit_give_its_arguments_again(options):
 
 def test_paths_in_the_words_are_absolute(place):
     asked = asked_for(
-        "--data",
-        "clinic.csv",
-        "--epsilon",
-        "1",
-        "--model",
-        "my.py:one",
-        "--bounds",
-        "bounds.json",
-        "--out",
-        "run",
-        "--schema",
-        "schema.json",
-        "--group-features",
-        "groups.csv",
-        "--ledger",
-        "~/book.sqlite",
-        "--path",
-        "adult",
-        "--target",
-        "clinic.csv",
+        "--data clinic.csv --epsilon 1 --model my.py:one --bounds bounds.json --out run --schema "
+        "schema.json --group-features groups.csv --ledger ~/book.sqlite --path adult --target "
+        "clinic.csv"
     )
     found = vars(fit.fit_arguments(fit.fit_words(asked)))
     assert {
@@ -486,9 +423,9 @@ def test_paths_in_the_words_are_absolute(place):
 
 
 @pytest.mark.parametrize(
-    "options", [["--data", "adult"], ["--model", "logistic"], ["--bounds", "dose=0:200", "age=0:1"]]
+    "options", ["--data adult", "--model logistic", "--bounds dose=0:200 age=0:1"]
 )
 def test_names_are_left_as_they_are(options):
-    needed = [] if options[0] == "--data" else ["--data", "adult"]
-    found = fit.fit_words(asked_for(*needed, "--epsilon", "1", *options))
+    needed = "" if "--data" in options else "--data adult"
+    found = fit.fit_words(asked_for(needed, "--epsilon 1", options))
     assert not any(os.sep in word for word in found)

@@ -14,6 +14,7 @@ import time
 import pandas as pd
 import pytest
 
+from tests.conftest import shell_words
 from workbench.cli import main
 from workbench.sweeps import prepared as prepared_sweeps
 from workbench.sweeps import sweeping
@@ -62,18 +63,12 @@ def public(tmp_path_factory):
     """
     folder = tmp_path_factory.mktemp("public")
     (folder / "plan.yaml").write_text(PUBLIC)
-    arguments = [
-        "sweep",
-        str(folder / "plan.yaml"),
-        "--json",
-        "--out",
-        str(folder / "out" / "first"),
-    ]
+    arguments = ["sweep", str(folder / "plan.yaml"), "--json --out", str(folder / "out" / "first")]
     with (
         contextlib.redirect_stdout(io.StringIO()) as out,
         contextlib.redirect_stderr(io.StringIO()) as err,
     ):
-        code = main.main(arguments)
+        code = main.main(shell_words(*arguments))
     return code, out.getvalue(), err.getvalue(), folder
 
 
@@ -175,7 +170,7 @@ def test_table_figure_and_plan_are_written(public):
 
 def test_a_second_call_takes_all_fits_from_the_store(command, public, no_steps):
     *_, folder = public
-    code, out, _ = command("sweep", folder / "plan.yaml", "--json", "--quiet")
+    code, out, _ = command("sweep", folder / "plan.yaml", "--json --quiet")
     first, second = json.loads(public[1]), json.loads(out)
     assert code == 0
     assert second.pop("stored") == 5
@@ -220,7 +215,7 @@ def test_a_dry_run_says_what_there_is_to_do(command, public, no_steps, tmp_path)
         "13 fits: 5 in the store, 8 to run, 0 that cannot be run.\nThese records are public"
     )
     code, out, _ = command(
-        "sweep", folder / "more.yaml", "--dry-run", "--json", "--store", tmp_path / "none.sqlite"
+        "sweep", folder / "more.yaml", "--dry-run --json --store", tmp_path / "none.sqlite"
     )
     answer = json.loads(out)
     assert (code, answer["status"], answer["planned"], answer["stored"]) == (0, "planned", 13, 0)
@@ -243,14 +238,14 @@ def test_fits_that_cannot_be_run_are_told_and_the_others_kept(command, public):
 @pytest.mark.thorough
 def test_a_caution_is_one_line_however_many_fits_it_is_about(command, public, tmp_path):
     (tmp_path / "plan.yaml").write_text(PUBLIC.replace("1e-3", "0.1"))
-    code, out, err = command("sweep", tmp_path / "plan.yaml", "--dry-run", "--json")
+    code, out, err = command("sweep", tmp_path / "plan.yaml", "--dry-run --json")
     assert (code, json.loads(out)["planned"]) == (0, 5)
     assert err.startswith("workbench sweep: warning: delta=0.1 ")
     assert err.count("\n") == 1
 
 
 def test_private_records_are_left_alone_until_the_total_is_accepted(command, private, no_steps):
-    _, out, err = command("sweep", private, "--dry-run", "--json")
+    _, out, err = command("sweep", private, "--dry-run --json")
     answer = json.loads(out)
     total = answer["total"]
     assert (err, answer["status"], total["fits"]) == ("", "planned", 4)
@@ -269,7 +264,7 @@ def test_private_records_are_left_alone_until_the_total_is_accepted(command, pri
 def test_an_accepted_sweep_over_private_records_runs_and_goes_on_from_its_store(
     command, private, monkeypatch
 ):
-    total = json.loads(command("sweep", private, "--dry-run", "--json")[1])["total"]["epsilon"]
+    total = json.loads(command("sweep", private, "--dry-run --json")[1])["total"]["epsilon"]
     accepted = [
         "sweep",
         private,
@@ -311,15 +306,13 @@ def test_at_a_terminal_the_total_is_asked_for(command, private, at_terminal, end
 def test_what_was_given_is_not_asked_again(command, private, at_terminal, ends):
     ends("done")
     at_terminal("y")
-    assert refused(command, private, "--accept-total-epsilon", "0.1").startswith(
+    assert refused(command, private, "--accept-total-epsilon 0.1").startswith(
         "workbench sweep: accept_total_epsilon=0.1: "
     )
     code, _, err = command(
         "sweep",
         private,
-        "--accept-total-epsilon",
-        "99",
-        "--store",
+        "--accept-total-epsilon 99 --store",
         private.parent / "s.sqlite",
         "--quiet",
     )
@@ -347,33 +340,30 @@ def test_a_store_that_fails_is_one_line(command, public, monkeypatch):
 @pytest.mark.parametrize(
     ("options", "line"),
     [
-        (["--max-lanes", "0"], "max_lanes=0: must be a whole number of at least 1."),
-        (["--workers", "0"], "workers=0: must be a whole number of at least 1 and at most 1024."),
-        (["--workers", "two"], "argument --workers: 'two' is not a number."),
+        ("--max-lanes 0", "max_lanes=0: must be a whole number of at least 1."),
+        ("--workers 0", "workers=0: must be a whole number of at least 1 and at most 1024."),
+        ("--workers two", "argument --workers: 'two' is not a number."),
         (
-            ["--workers", "2", "--scheduler", "tcp://here:1"],
+            "--workers 2 --scheduler tcp://here:1",
             "argument --scheduler: not allowed with argument --workers",
         ),
-        (["--devices", "99"], "devices=99: is more than there are: JAX sees 1 of that kind."),
+        ("--devices 99", "devices=99: is more than there are: JAX sees 1 of that kind."),
+        ("--devices all --workers 2", "argument --workers: not allowed with argument --devices"),
         (
-            ["--devices", "all", "--workers", "2"],
-            "argument --workers: not allowed with argument --devices",
-        ),
-        (
-            ["--scheduler", "here"],
+            "--scheduler here",
             "scheduler='here': cannot be reached (missing port number in address 'here').",
         ),
         (
-            ["--accept-total-epsilon", "-1"],
+            "--accept-total-epsilon -1",
             "accept_total_epsilon=-1: must be a finite number greater than 0.",
         ),
-        (["--store", "/no/such/fits.sqlite"], "store='/no/such/fits.sqlite': cannot be used"),
-        (["--out", "/dev/null/out"], "out='/dev/null/out': cannot write there"),
-        (["--colour"], "unrecognized arguments: --colour"),
+        ("--store /no/such/fits.sqlite", "store='/no/such/fits.sqlite': cannot be used"),
+        ("--out /dev/null/out", "out='/dev/null/out': cannot write there"),
+        ("--colour", "unrecognized arguments: --colour"),
     ],
 )
 def test_an_unusable_option_is_named_with_its_value(command, public, no_steps, options, line):
-    assert line in refused(command, public[-1] / "plan.yaml", *options)
+    assert line in refused(command, public[-1] / "plan.yaml", options)
     gc.collect()  # of a client that has no scheduler, which dask would take for the default one
 
 
@@ -387,7 +377,7 @@ def test_a_plan_that_cannot_be_used_is_refused(command, tmp_path):
 def test_a_scheduler_without_its_package_is_explained(command, public, monkeypatch):
     monkeypatch.setitem(sys.modules, "distributed", None)
     assert 'pip install "dpvi-workbench[cluster]"' in refused(
-        command, public[-1] / "plan.yaml", "--scheduler", "tcp://a:1"
+        command, public[-1] / "plan.yaml", "--scheduler tcp://a:1"
     )
 
 
@@ -402,20 +392,18 @@ def test_a_scheduler_gets_the_work(command, public, monkeypatch):
         "distributed.Client", lambda address, timeout: contextlib.nullcontext(address)
     )
     monkeypatch.setattr(sweeping.PreparedSweep, "run", noted)
-    code, _, _ = command(
-        "sweep", public[-1] / "plan.yaml", "--scheduler", "tcp://a:1", "--max-lanes", "3"
-    )
+    code, _, _ = command("sweep", public[-1] / "plan.yaml", "--scheduler tcp://a:1 --max-lanes 3")
     assert (code, given) == (0, [("tcp://a:1", 3)])
 
 
 def test_help_says_that_a_sweep_asks(command):
-    text = " ".join(command("sweep", "--help")[1].split())
+    text = " ".join(command("sweep --help")[1].split())
     assert "says what epsilon it spends in total, and asks before it begins" in text
 
 
 @pytest.mark.integration
 def test_processes_of_their_own_fit_the_same(command, public, tmp_path):
-    options = ["--json", "--quiet", "--store", tmp_path / "fits.sqlite", "--workers", "2"]
+    options = ["--json --quiet --store", tmp_path / "fits.sqlite", "--workers 2"]
     code, out, err = command("sweep", public[-1] / "plan.yaml", *options)
     assert (code, err) == (0, "")
     for ours, others in zip(json.loads(out)["fits"], json.loads(public[1])["fits"], strict=True):

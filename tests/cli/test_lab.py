@@ -4,6 +4,7 @@ import contextlib
 import importlib.util
 import os
 import pathlib
+import shlex
 import socket
 import subprocess
 import sys
@@ -120,7 +121,7 @@ def test_a_missing_package_is_named(served, command, monkeypatch, name, package)
     ids=" ".join,
 )
 def test_a_page_without_a_token_is_refused(served, command, words):
-    code, _, err = command("app", "--", *words)
+    code, _, err = command("app --", shlex.join(words))
     assert code == 2
     assert err.startswith("workbench app: token='': must not be empty")
     assert served == []
@@ -135,7 +136,7 @@ def test_a_page_on_the_network_comes_with_a_warning(served, command):
 def test_files_are_served_only_where_the_user_says_so(served, command):
     command("app")
     assert "--VoilaConfiguration.file_allowlist=(?!)." in served[0]
-    _, _, err = command("app", "--", "--VoilaConfiguration.file_allowlist=['public.*']")
+    _, _, err = command("""app -- "--VoilaConfiguration.file_allowlist=['public.*']" """)
     assert "are served without the token" in err
     assert [word for word in served[1] if "file_allowlist" in word] == [
         "--VoilaConfiguration.file_allowlist=['public.*']"

@@ -372,7 +372,9 @@ def test_cells_have_room_for_all_records_at_rate_one():
     assert cell_size(100, 3, 1.0, -100.0) == 300
 
 
-def test_a_cell_that_overflows_ends_the_fit_before_anything_is_written(trace, monkeypatch):
+def test_a_cell_that_overflows_ends_the_fit_before_anything_is_written(
+    trace, monkeypatch, made_up_steps
+):
     packed()
     layout = Layout(steps=16, buckets=1, group=1, groups=2, cell=20)
     monkeypatch.setattr(oblivious, "layout_of", lambda *_, **__: layout)

@@ -13,13 +13,12 @@ from workbench.widgets.workbench import result_panel
 
 pytestmark = pytest.mark.whole_fit
 
-SETTINGS = {"epsilon": 2.0, "seed": 4, "draws": 50}
-
 
 @pytest.fixture(scope="module")
 def moving():
+    """Takes the programs of ``done``."""
     return wb.fit(
-        "logistic", "breast_cancer", iterations=200, learning_rate=1e-5, **grouped(SETTINGS)
+        "logistic", "breast_cancer", epsilon=1.0, iterations=300, seed=1, learning_rate=1e-5
     )
 
 
@@ -31,11 +30,6 @@ def test_a_tiny_learning_rate_is_a_fit_that_was_still_moving(moving):
     assert moving.posterior_kind == "noise-aware"
     assert moving.cautions[0].startswith("The fit was still moving when it ended")
     assert moving.posterior_note.startswith(moving.cautions[0])
-
-
-def test_thirty_steps_are_too_few_to_tell():
-    found = wb.fit("logistic", "breast_cancer", iterations=30, **grouped(SETTINGS))
-    assert found.cautions[0].startswith("Only 15 steps")
 
 
 def test_every_place_shows_them_before_the_numbers(moving, tmp_path):
@@ -55,22 +49,12 @@ def test_every_place_shows_them_before_the_numbers(moving, tmp_path):
     assert dataclasses.replace(moving, cautions=()).interval_warning == ""
 
 
-def test_the_command_says_them(command, tmp_path, monkeypatch):
-    monkeypatch.setenv("WORKBENCH_STATE", str(tmp_path))
-    code, shown, problem = command(
-        "fit",
-        "--model",
-        "logistic",
-        "--data",
-        "breast_cancer",
-        "--epsilon",
-        2,
-        "--iterations",
-        30,
-        "--quiet",
-    )
+def test_thirty_steps_are_too_few_to_tell_and_the_command_says_so(command, tmp_path):
+    words = "fit --model logistic --data breast_cancer --epsilon 2 --iterations 30 --quiet --out"
+    code, shown, problem = command(words, tmp_path / "run")
     assert code == 0, problem
     assert "\nCaution: Only 15 steps" in shown
+    assert wb.load(tmp_path / "run").cautions[0].startswith("Only 15 steps")
 
 
 @pytest.fixture(scope="module")
@@ -99,23 +83,19 @@ def test_clipping_bias_has_a_caution_and_adapting_c_by_default_has_neither(count
     assert abs(adapted.coefficients().loc["intercept", "mean"] - 1.0) < 0.05
 
 
-@pytest.mark.parametrize(
-    ("settings", "words"),
-    [
-        ({"learning_rate": 5.0}, "A learning rate of 5 moves each parameter by about 5 in a step"),
-        ({"average": False, "iterations": 30}, "The fit took only 30 steps"),
-    ],
-)
-def test_settings_with_which_no_fit_arrives_have_a_caution(counts, settings, words):
+def test_thirty_steps_that_are_not_averaged_have_a_caution(counts):
     model, data = counts
-    result = wb.fit(model, data, epsilon=8.0, seed=1, ledger=False, **grouped(settings))
-    assert result.cautions[0].startswith(words)
+    settings = grouped({"average": False, "iterations": 30})
+    result = wb.fit(model, data, epsilon=8.0, seed=1, ledger=False, **settings)
+    assert result.cautions[0].startswith("The fit took only 30 steps")
 
 
-def test_quantities_without_a_spread_have_a_caution(counts):
+def test_a_large_learning_rate_has_a_caution_and_so_have_quantities_without_a_spread(counts):
     """Iterates that leapt away: the guide's scales became 0."""
     model, data = counts
     result = wb.fit(model, data, epsilon=8.0, seed=1, ledger=False, learning_rate=20.0)
+    words = "A learning rate of 20 moves each parameter by about 20 in a step"
+    assert result.cautions[0].startswith(words)
     spreads = [np.std(result.draws[name], axis=0).min() for name in result.released]
     assert min(spreads) > 0 or any(
         words.startswith("Some quantities have no spread") for words in result.cautions

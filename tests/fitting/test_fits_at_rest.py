@@ -153,7 +153,7 @@ def test_the_ledger_knows_the_file_as_the_table():
     assert len(ledger.datasets()) == 1
 
 
-def test_a_file_that_is_altered_while_it_is_read_ends_the_fit():
+def test_a_file_that_is_altered_while_it_is_read_ends_the_fit(made_up_steps):
     packed()
     data = opened("direct")
     start = data.stored.opened.section(1).start

@@ -14,7 +14,7 @@ import numpyro.distributions as dist
 import pytest
 
 import workbench as wb
-from tests.conftest import some_of, stopped_fit
+from tests.conftest import some_of
 from workbench import ArgumentError
 from workbench.fitting import fits
 from workbench.fitting import prepared as prepared_fits
@@ -229,14 +229,15 @@ def test_metrics_of_a_stopped_run_belong_to_its_last_step(cancelled):
 
 def test_steps_before_a_stop_are_those_of_the_whole_run():
     """Without an average, evaluations are of single iterates."""
-    alone = wb.Training(average=False)
-    done = wb.fit("logistic", "breast_cancer", epsilon=1.0, iterations=300, seed=1, training=alone)
-    cancelled = stopped_fit(training=alone)
-    whole = {point.step: point.metrics for point in done.history}
+    whole = prepare(iterations=300, seed=1, average=False)
+    stopped = whole.again()
+    metrics = {snapshot.metrics_step: snapshot.metrics for snapshot in whole.run()}
+    cancelled = {each.metrics_step: each.metrics for each in stopped.run(stop_after(5))}
+    assert stopped.can_resume
     # a slow machine evaluates at others, too
-    common = [point for point in cancelled.history if point.step in whole]
+    common = [step for step in cancelled if step in metrics]
     assert len(common) > 2
-    assert all(point.metrics == whole[point.step] for point in common)
+    assert all(cancelled[step] == metrics[step] for step in common)
 
 
 def test_no_step_taken_spends_nothing_and_leaves_the_promise():
@@ -296,15 +297,17 @@ def test_private_evaluation_records_are_not_looked_at(secret):
     assert result.history == ()
 
 
-def test_private_evaluation_records_are_scored_on_request_and_labelled(private_data):
-    result = wb.fit(
-        "logistic",
-        private_data,
-        epsilon=2.0,
-        iterations=40,
-        seed=3,
-        privacy=wb.Privacy(evaluate_private=True),
-    )
+@pytest.fixture(scope="module")
+def scored(private_data):
+    """A fit that has run, whose private evaluation records were scored on request."""
+    privacy = wb.Privacy(evaluate_private=True)
+    prepared = fits.prepare("logistic", private_data, epsilon=2.0, iterations=40, privacy=privacy)
+    list(prepared.run())
+    return prepared
+
+
+def test_private_evaluation_records_are_scored_on_request_and_labelled(scored):
+    result = scored.result()
     assert {"elbo", "auc", "log_likelihood"} <= set(result.metrics)
     assert (
         result.metrics_label
@@ -470,16 +473,9 @@ def test_a_cancelled_fit_goes_on_to_where_it_would_have_ended(done):
 
 
 def test_another_fit_of_the_same_plan_has_noise_of_its_own_and_compiles_nothing(
-    private_data, monkeypatch
+    scored, monkeypatch
 ):
-    first = fits.prepare(
-        "logistic",
-        private_data,
-        epsilon=2.0,
-        iterations=40,
-        privacy=wb.Privacy(evaluate_private=True),
-    )
-    list(first.run())
+    first = scored
     second = first.again()
     monkeypatch.setattr(prepared_fits, "compile_ahead", lambda *_: pytest.fail("compiled again"))
     assert not second.has_begun

@@ -18,6 +18,8 @@ from workbench.fitting import undeclared
 from workbench.fitting.undeclared import Undeclared
 from workbench.ledger.ledger import Ledger
 
+pytestmark = pytest.mark.usefixtures("made_up_steps")  # ``result`` takes real ones
+
 SIZE = 4000
 QUIET = wb.Execution(progress=False, checkpoint=False)
 
@@ -47,7 +49,7 @@ def result(frame, book):
     return fit(frame, iterations=600, ledger=book, seed=7)
 
 
-def test_ranges_and_levels_are_learned_inside_one_guarantee(result, book, tmp_path):
+def test_ranges_and_levels_are_learned_inside_one_guarantee(result, book, tmp_path, quick_report):
     table = result.coefficients()
     assert list(table.index) == ["intercept", "age", "ward=south", "ward=(other)"]
     assert table["hdi_90%_low"]["age"] < 0.06 < table["hdi_90%_high"]["age"]
@@ -129,6 +131,7 @@ def _counts(counting, frame, schema):
     return np.array(counts, float)
 
 
+@pytest.mark.whole_fit
 def test_a_stopped_fit_resumes_to_the_same_result(frame, result, tmp_path):
     stop = itertools.chain([False], itertools.repeat(True))
     execution = wb.Execution(checkpoint=tmp_path / "run", stop=lambda: next(stop), progress=False)
@@ -143,6 +146,7 @@ def test_a_stopped_fit_resumes_to_the_same_result(frame, result, tmp_path):
         wb.resume(tmp_path / "run", data=frame.assign(visits=0))
 
 
+@pytest.mark.whole_fit
 @pytest.mark.thorough
 def test_another_run_of_a_prepared_fit_learns_anew(frame):
     prepared = wb.prepare(
@@ -219,6 +223,7 @@ def test_a_term_that_needs_bounds_says_what_to_declare(frame, term):
         fit(frame, f"ill ~ visits + {term}")
 
 
+@pytest.mark.whole_fit
 @pytest.mark.thorough
 @pytest.mark.parametrize(
     ("formula", "options", "names"),
@@ -242,12 +247,14 @@ def test_counts_are_never_below_0(frame):
     assert result.data["target_bounds"][0] == 0
 
 
+@pytest.mark.whole_fit
 @pytest.mark.thorough
 def test_truths_are_read_from_words(frame):
     said = frame.assign(ill=np.where(frame["ill"] == 1, "yes", "no"))
     assert fit(said, "ill ~ age", iterations=20).status == "done"
 
 
+@pytest.mark.whole_fit
 @pytest.mark.thorough
 def test_evaluation_records_that_come_apart_are_read_by_what_was_learned(frame):
     table = wb.Table(evaluation=frame[3000:], evaluation_is_public=True)
@@ -310,6 +317,7 @@ def test_the_price_of_what_is_not_declared_has_the_shares_of_plans(frame):
     assert (learns.data.unit, learns.data.name) == ("patient", "clinic")
 
 
+@pytest.mark.whole_fit
 def test_records_that_many_columns_leave_out_together_are_said():
     """Each column alone leaves out few."""
     random = np.random.default_rng(0)

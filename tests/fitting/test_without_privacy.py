@@ -131,7 +131,7 @@ def test_it_says_everywhere_that_there_is_no_privacy(public):
     assert "NO PRIVACY" in history.table.value
 
 
-def test_a_saved_result_is_still_one_without_privacy(public, tmp_path):
+def test_a_saved_result_is_still_one_without_privacy(public, tmp_path, quick_report):
     folder = public.save(tmp_path / "result")
     loaded = wb.load(folder)
     assert loaded.guarantee == public.guarantee
@@ -140,7 +140,7 @@ def test_a_saved_result_is_still_one_without_privacy(public, tmp_path):
     assert (facts["private"], facts["epsilon"]) == (False, None)
 
 
-def test_its_records_are_labelled_by_whose_they_are(public):
+def test_its_records_are_labelled_by_whose_they_are(public, made_up_steps):
     assert set(public.labels.values()) == {"public data"}
     result = fitted("logistic", made(1, 100), iterations=20)
     assert set(result.labels.values()) == {"outside the guarantee"}
@@ -198,7 +198,7 @@ def test_it_cannot_be_had_by_leaving_epsilon_out_nor_in_a_sweep():
         wb.sweep("logistic", "breast_cancer", epsilons=[1.0], private=False)
 
 
-def test_records_with_a_cap_are_refused():
+def test_records_with_a_cap_are_refused(made_up_steps):
     frame = made(1, 100)
     options = {"family": "bernoulli", "schema": SCHEMA, "iterations": 5}
     wb.fit("logistic ~ x + z", frame, epsilon=0.1, **grouped(options))
@@ -218,7 +218,7 @@ def test_it_is_no_part_of_a_total(public):
         public.guarantee.accounted()
 
 
-def test_a_model_whose_likelihood_is_no_normal_one_has_the_guides_draws():
+def test_a_model_whose_likelihood_is_no_normal_one_has_the_guides_draws(made_up_steps):
     result = wb.fit("gmm", "mixture", private=False, iterations=20)
     assert (result.posterior_kind, result.posterior_note != "") == ("variational", True)
     assert f"the guide's own ({result.posterior_note})" in result.interval_words

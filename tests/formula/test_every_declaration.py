@@ -249,6 +249,7 @@ def test_a_prediction_for_twice_the_exposure_is_twice_as_large():
     np.testing.assert_allclose(little, 0.01 * one, rtol=1e-5)
 
 
+@pytest.mark.usefixtures("made_up_steps")
 @pytest.mark.parametrize(
     ("formula", "family", "words"),
     [

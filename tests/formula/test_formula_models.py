@@ -431,6 +431,7 @@ def test_c_is_adapted_by_default_where_gradients_have_no_bound_and_noise_leaves_
             assert model.advice(None, num_records, epsilon)["adapts_clip"] == expected
 
 
+@pytest.mark.usefixtures("made_up_steps")
 def test_a_c_that_is_given_is_not_adapted():
     model = wb.models.formula("visits ~ age", "poisson", {**SCHEMA, "visits": (0, 30)})
     data = model.dataset(made(60).assign(visits=3), evaluation=False)
@@ -671,6 +672,7 @@ def test_a_model_can_be_sent_to_another_process():
         np.testing.assert_array_equal(again.arrays_of(frame)[name], array)
 
 
+@pytest.mark.usefixtures("made_up_steps")
 @pytest.mark.parametrize(
     ("options", "held_out"),
     [
@@ -695,6 +697,7 @@ def test_rows_of_a_table_are_held_out_only_where_they_can_be_used(options, held_
     assert data.num_evaluation == pytest.approx(400 * held_out, abs=40 * bool(held_out))
 
 
+@pytest.mark.usefixtures("made_up_steps")
 def test_without_evaluation_records_all_that_would_use_them_says_what_to_do():
     asked = {
         "family": "bernoulli",

@@ -13,6 +13,7 @@ from numpyro.infer import SVI, Trace_ELBO, TraceMeanField_ELBO
 from numpyro.optim import Adam
 
 from tests import zoo
+from tests.conftest import quick_jit
 from workbench._validate import ArgumentError
 from workbench.inference import DPVI
 from workbench.inference._arguments import Arguments
@@ -92,7 +93,7 @@ def test_run_and_evaluate_take_records_by_keyword():
 def test_stable_update_is_an_update_that_keeps_finite_parameters():
     stable = trainer()
     before = stable.init(key_from_seed(4), X, Y)
-    after, loss = stable.stable_update(before, X, Y)
+    after, loss = quick_jit(stable.stable_update)(before, X, Y)
     assert loss is None
     assert int(after.step) == 1
     assert not np.array_equal(

@@ -584,7 +584,7 @@ except CapError:
 
 
 def test_two_kernels_cannot_both_pass_a_cap(book):
-    capped(book, 3.0)
+    capped(book, 1.5)
     allowed = book.budget_status("clinic").how_many_more(promise(0.3))
     with contextlib.ExitStack() as stack:
         kernels = [stack.enter_context(another_process(UNTIL_REFUSED, book)) for _ in range(2)]

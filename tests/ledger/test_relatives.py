@@ -73,7 +73,7 @@ def test_a_loop_of_fits_with_one_name_stops_at_the_cap(change):
         frame = CHANGED[change](table(), seed)
         bounds = {name: (0, 120 + seed) for name in frame if name != "ill"}
         data = wb.data.from_frame(frame, target="ill", bounds=bounds, name="clinic")
-        return wb.fit("logistic", data, epsilon=0.5, delta=DELTA, iterations=20)
+        return wb.fit("logistic", data, epsilon=0.6, delta=DELTA, iterations=5)
 
     def fit_all():
         for seed in range(1, 12):

@@ -295,20 +295,3 @@ def test_images_are_refused():
         entry().view(
             dataclasses.replace(data, train=images[0], evaluation=images[1], feature_names=())
         )
-
-
-@pytest.mark.parametrize(
-    ("option", "value"),
-    [
-        ("num_components", 0),
-        ("num_components", 2.5),
-        ("covariance", "full"),
-        ("covariance", 1),
-        ("prior_scale", 0),
-    ],
-)
-def test_a_bad_option_is_named_with_its_value(option, value):
-    with pytest.raises(ArgumentError) as caught:
-        entry(**{option: value})
-    assert caught.value.argument == option
-    assert repr(value) in str(caught.value)

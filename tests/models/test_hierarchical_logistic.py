@@ -251,21 +251,3 @@ def test_groups_that_are_not_declared_are_refused():
     data = dataset(groups=(), group_features=None, group_feature_names=())
     with pytest.raises(ArgumentError, match=r"^data='hierarchical': must declare its groups"):
         entry().view(data)
-
-
-@pytest.mark.parametrize(
-    ("option", "value"),
-    [
-        ("mixing_scale", 0),
-        ("mixing_scale", "wide"),
-        ("group_scale", -1.0),
-        ("group_scale", "learned"),
-        ("group_guide", 1),
-        ("intercept", "no"),
-    ],
-)
-def test_a_bad_option_is_named_with_its_value(option, value):
-    with pytest.raises(ArgumentError) as caught:
-        entry(**{option: value})
-    assert caught.value.argument == option
-    assert repr(value) in str(caught.value)

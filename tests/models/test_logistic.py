@@ -149,20 +149,3 @@ def test_a_target_without_classes_is_refused():
     data = dataclasses.replace(wb.data.load("breast_cancer"), classes=())
     with pytest.raises(ArgumentError, match="two classes; there are none"):
         entry().view(data)
-
-
-@pytest.mark.parametrize(
-    ("option", "value"),
-    [
-        ("prior_scale", 0),
-        ("prior", "gauss"),
-        ("prior", None),
-        ("intercept", 1),
-        ("intercept", "yes"),
-    ],
-)
-def test_a_bad_option_is_named_with_its_value(option, value):
-    with pytest.raises(ArgumentError) as caught:
-        entry(**{option: value})
-    assert caught.value.argument == option
-    assert repr(value) in str(caught.value)

@@ -503,26 +503,6 @@ def test_records_without_classes_are_refused(name, words):
         entry().view(data)
 
 
-@pytest.mark.parametrize(
-    ("option", "value"),
-    [
-        ("network", "resnet"),
-        ("weights", "laplace"),
-        ("hidden", 0),
-        ("hidden", 2.5),
-        ("depth", 0),
-        ("depth", 21),
-        ("heads", 0),
-        ("prior_scale", 0),
-    ],
-)
-def test_a_bad_option_is_named_with_its_value(option, value):
-    with pytest.raises(ArgumentError) as caught:
-        entry(**{option: value})
-    assert caught.value.argument == option
-    assert repr(value) in str(caught.value)
-
-
 def test_heads_divide_the_width_of_the_transformer_alone():
     with pytest.raises(
         ArgumentError, match=r"^heads=3: must divide the width of the transformer, hidden=32"

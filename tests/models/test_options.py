@@ -47,6 +47,48 @@ LATER = {
 }
 
 
+BAD = {
+    "logistic": {
+        "prior_scale": (0, -1, float("inf"), "wide", True),
+        "prior": ("gauss", None),
+        "intercept": (1, "yes"),
+    },
+    "hierarchical_logistic": {
+        "mixing_scale": (0, "wide"),
+        "group_scale": (-1.0, "learned"),
+        "group_guide": (1,),
+        "intercept": ("no",),
+    },
+    "gmm": {"num_components": (0, 2.5), "covariance": ("full", 1), "prior_scale": (0,)},
+    "vae": {
+        "layout": ("deep",),
+        "hidden": (0, 1.5),
+        "latent": (-1,),
+        "likelihood": ("normal",),
+        "pixel_scale": (0,),
+    },
+    "neural_classifier": {
+        "network": ("resnet",),
+        "weights": ("laplace",),
+        "hidden": (0, 2.5),
+        "depth": (0, 21),
+        "heads": (0,),
+        "prior_scale": (0,),
+    },
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "option"), [(name, option) for name in BUILT_IN for option in BAD[name]]
+)
+def test_a_bad_option_is_named_with_its_value(name, option):
+    for value in BAD[name][option]:
+        with pytest.raises(ArgumentError) as caught:
+            wb.models.get(name, **{option: value})
+        assert caught.value.argument == option
+        assert repr(value) in str(caught.value)
+
+
 @pytest.mark.parametrize("name", BUILT_IN)
 def test_options_of_built_in_models_are_those_of_the_model_with_its_defaults(name):
     of_model, later = wb.models.get(name).options, LATER.get(name, {})

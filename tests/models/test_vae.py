@@ -311,24 +311,6 @@ def test_a_table_is_refused():
     assert caught.value.argument == "data"
 
 
-@pytest.mark.parametrize(
-    ("option", "value"),
-    [
-        ("layout", "deep"),
-        ("hidden", 0),
-        ("hidden", 1.5),
-        ("latent", -1),
-        ("likelihood", "normal"),
-        ("pixel_scale", 0),
-    ],
-)
-def test_a_bad_option_is_named_with_its_value(option, value):
-    with pytest.raises(ArgumentError) as caught:
-        entry(**{option: value})
-    assert caught.value.argument == option
-    assert repr(value) in str(caught.value)
-
-
 def test_channels_of_the_convolutional_layout_come_in_fours():
     with pytest.raises(ArgumentError, match=r"^hidden=6: must be a multiple of 4"):
         entry(layout="convolutional", hidden=6)

@@ -2,6 +2,8 @@
 others are not.
 """
 
+import itertools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -457,7 +459,7 @@ def autoencoded(look, width):
         checked(*autoencoder(look), (images,), num_records=8)
 
 
-@pytest.mark.parametrize("width", [np.float32, np.float64])
+@pytest.mark.parametrize("width", some_of([np.float32, np.float64]))
 def test_what_only_rounding_tells_apart_passes(width):
     """Made-up weights give scales of 1e-30: a latent is then its location, of which each rounding
     is 1e20 scales off.
@@ -465,8 +467,17 @@ def test_what_only_rounding_tells_apart_passes(width):
     autoencoded(lambda z: z, width)
 
 
-@pytest.mark.parametrize("width", [np.float32, np.float64])
-@pytest.mark.parametrize("across", some_of(["centred", "a little of the mean", "softmax"]))
+@pytest.mark.parametrize(
+    ("across", "width"),
+    some_of(
+        list(
+            itertools.product(
+                ["centred", "a little of the mean", "softmax"], (np.float32, np.float64)
+            )
+        ),
+        5,
+    ),
+)
 def test_a_decoder_that_looks_across_records_is_refused(across, width):
     with pytest.raises(PrivacyModelError, match="has no term for each record"):
         autoencoded(ACROSS[across], width)

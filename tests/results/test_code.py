@@ -74,7 +74,7 @@ def test_data_of_ones_own_are_left_to_fill_in(done, change):
 
 
 @pytest.mark.thorough
-def test_a_result_knows_the_versions_of_its_fit(done, tmp_path):
+def test_a_result_knows_the_versions_of_its_fit(done, tmp_path, quick_report):
     assert set(done.versions) == {"workbench", "python", "jax", "numpyro", "numpy"}
     assert done.versions["workbench"] == wb.__version__
     assert wb.load(done.save(tmp_path)).versions == done.versions

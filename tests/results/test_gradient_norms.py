@@ -23,7 +23,7 @@ def test_a_fit_counts_norms_under_its_guarantee(done):
 
 
 @pytest.mark.thorough
-def test_a_saved_result_keeps_them(done, tmp_path):
+def test_a_saved_result_keeps_them(done, tmp_path, quick_report):
     done.save(tmp_path)
     assert wb.load(tmp_path).gradient_norms == done.gradient_norms
 

@@ -9,6 +9,7 @@ from matplotlib.text import Text
 from numpyro.infer.autoguide import AutoMultivariateNormal
 
 import workbench as wb
+from tests import fakes
 from workbench import ArgumentError
 
 FITS = {
@@ -31,8 +32,8 @@ LONG = ("hierarchical_logistic", "gmm", "vae")
 )
 def fitted(request):
     data, own = FITS[request.param]
-    result = wb.fit(request.param, data, epsilon=8.0, iterations=30, seed=1)
-    return result, own
+    with fakes.installed():
+        return wb.fit(request.param, data, epsilon=8.0, iterations=30, seed=1), own
 
 
 def texts(figure):

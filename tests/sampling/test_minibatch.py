@@ -178,12 +178,13 @@ def test_edges_of_the_sizes(sampler, num_records, batch_size):
 def test_a_vacant_sampler_draws_nothing(rate):
     poisson = PoissonSampler(1, rate, 8, declared=8, is_vacant=True)
     allocated = RandomAllocationSampler(1, round(1 / rate), 8, declared=8, is_vacant=True)
-    key = key_from_seed(0)
-    for number in range(40):
-        for sampler in (poisson, allocated):
-            words = stream(key, number, sampler.words)
-            drawn = sampler.draw_from(words, key, jnp.uint32(number))
-            assert not drawn.mask.any()
-            assert not drawn.members(1).any()
+    key, steps = key_from_seed(0), jnp.arange(40, dtype=jnp.uint32)
+    for sampler in (poisson, allocated):
+
+        def drawn(number, sampler=sampler):
+            minibatch = sampler.draw_from(stream(key, number, sampler.words), key, number)
+            return minibatch.mask, minibatch.members(1)
+
+        assert not any(found.any() for found in jax.jit(jax.vmap(drawn))(steps))
     prepared = allocated.prepare(key, jnp.uint32(0))
-    assert not any(allocated.draw_prepared(prepared, number).mask.any() for number in range(40))
+    assert not jax.vmap(lambda step: allocated.draw_prepared(prepared, step).mask)(steps).any()

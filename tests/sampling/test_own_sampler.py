@@ -206,22 +206,29 @@ MECHANISM = GaussianMechanism(1.0, 1.0)
 BOTH = Tabulated(N, 7, N), RandomAllocationSampler(N, 7, N)
 
 
+@pytest.fixture(scope="module")
+def few_epochs():
+    """(trainer, last state) of both, in a loop that prepares a few epochs at once."""
+    return [fitted((sampler, MECHANISM)) for sampler in BOTH]
+
+
 @pytest.mark.parametrize("keeps_epochs", [False, True])
-def test_a_preparation_of_the_users_ends_at_the_same_bits(monkeypatch, keeps_epochs):
+def test_a_preparation_of_the_users_ends_at_the_same_bits(monkeypatch, few_epochs, keeps_epochs):
     """In a loop that prepares a few epochs at once, and in one that keeps an epoch between its
     chunks.
     """
+    ends = few_epochs
     if keeps_epochs:
         monkeypatch.setattr(compiling, "_WORDS_AHEAD", N // 2)
-    ends = [fitted((sampler, MECHANISM)) for sampler in BOTH]
+        ends = [fitted((sampler, MECHANISM)) for sampler in BOTH]
     assert [compiling.epochs_kept(trainer.private_step) is not None for trainer, _ in ends] == [
         keeps_epochs
     ] * 2
     assert same_bits(*(state.optim_state for _, state in ends))
 
 
-def test_a_loop_that_prepares_nothing_ends_there_too():
-    trainer, state = fitted((BOTH[0], MECHANISM))
+def test_a_loop_that_prepares_nothing_ends_there_too(few_epochs):
+    trainer, state = few_epochs[0]
     alone, update = trainer.init(key_from_seed(1), *RECORDS), jax.jit(trainer.update)
     for _ in range(STEPS):
         alone, _ = update(alone, *RECORDS)
@@ -237,11 +244,11 @@ def test_minibatches_that_are_drawn_ahead_for_records_in_a_file_are_the_same():
         assert same_bits(*(draw(first) for draw in draws))
 
 
-def test_memory_of_lanes_is_that_of_the_preparation():
-    sizes = []
-    for sampler in BOTH:
-        trainer, state = fitted((sampler, MECHANISM))
-        sizes.append(batched.bytes_per_lane(trainer.private_step, state, RECORDS, shared=True))
+def test_memory_of_lanes_is_that_of_the_preparation(few_epochs):
+    sizes = [
+        batched.bytes_per_lane(trainer.private_step, state, RECORDS, shared=True)
+        for trainer, state in few_epochs
+    ]
     assert sizes[0] - sizes[1] == 4 * (BOTH[0].preparing_words - BOTH[1].preparing_words)
 
 

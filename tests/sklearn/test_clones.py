@@ -45,7 +45,7 @@ from workbench.ledger.entries import CLONES, NAMESAKES
 from workbench.ledger.reservation import Reservation
 
 CAP = (0.8, 1e-3)
-PLAN = {"bounds": (0, 100), "epsilon": 0.5, "delta": 1e-4, "iterations": 20, "cap": CAP}
+PLAN = {"bounds": (0, 100), "epsilon": 0.5, "delta": 1e-4, "iterations": 10, "cap": CAP}
 pytestmark = [
     pytest.mark.usefixtures("made_up_steps"),
     pytest.mark.filterwarnings("ignore:There are too few records for this epsilon"),
@@ -232,7 +232,7 @@ def test_estimators_that_were_constructed_apart_share_a_cap_for_one_name():
         classifier(cap=None).fit(x[:100], y[:100])
     assert [len(Ledger().budget_status(number).spends) for number in (1, 2)] == [1, 1]
     with pytest.raises(CapError):  # two fits of .5 were there before
-        classifier(epsilon=0.5).fit(x[:50], y[:50])
+        classifier(epsilon=0.7).fit(x[:50], y[:50])
     classifier(epsilon=0.01).fit(x[:50], y[:50])
     assert {entry.number: why for entry, why in Ledger().budget_status(3).relatives} == {
         1: NAMESAKES,
@@ -333,7 +333,7 @@ def test_an_empty_token_is_none():
 
 def test_a_bagged_estimator_is_refused_once_its_cap_is_spent():
     x, y = records()
-    one = classifier(epsilon=0.3, delta=1e-5, cap=(1.0, 1e-4), name="clinic")
+    one = classifier(epsilon=0.5, delta=1e-5, cap=(1.0, 1e-4), name="clinic")
     bagged = BaggingClassifier(one, n_estimators=20, bootstrap=False, max_samples=0.5)
     with pytest.raises(CapError, match=r"above its cap of epsilon = 1 at delta = 0\.0001"):
         bagged.fit(x, y)
@@ -412,7 +412,7 @@ def test_the_ledger_says_what_a_cap_of_copies_does_not_count():
 def test_a_search_over_one_column_keeps_the_cap():
     """500 ages, of which no two folds differ much."""
     x = RANDOM.integers(18, 91, (500, 1)).astype(float)
-    one = classifier(epsilon=0.5, delta=1e-4, cap=(1.5, 1e-3), name="clinic")
+    one = classifier(epsilon=0.8, delta=1e-4, cap=(1.5, 1e-3), name="clinic")
     search = GridSearchCV(one, {"clip": [0.5, 1.0, 2.0]}, cv=5, error_score="raise")
     with pytest.raises(CapError):
         search.fit(x, (x[:, 0] > 50).astype(int))

@@ -11,6 +11,8 @@ from workbench import ArgumentError, sweeps
 from workbench.ledger.ledger import Ledger
 from workbench.sweeps import running, sweeping
 
+pytestmark = pytest.mark.usefixtures("made_up_steps")
+
 SCHEMA = {"age": (0, 1000), "ward": ["a", "b", "c"], "ill": bool}
 SWEPT = {"epsilons": [0.5, 2.0], "seeds": 2, "iterations": 40, "delta": 1e-4}
 
@@ -67,6 +69,7 @@ def test_fits_on_one_look_are_stepped_together_and_on_the_same_arrays(model, dat
     assert kept.isdisjoint(run.key for run in sweep.runs)
 
 
+@pytest.mark.whole_fit
 @pytest.mark.thorough
 def test_a_fit_of_the_sweep_is_the_fit_alone(model, data, look):
     public = wb.data.Dataset(**{**vars(data), "is_public": True})
@@ -85,6 +88,7 @@ def test_a_fit_of_the_sweep_is_the_fit_alone(model, data, look):
         np.testing.assert_allclose(ours.params[name], value, rtol=2e-4, atol=2e-4)
 
 
+@pytest.mark.whole_fit
 @pytest.mark.thorough
 @pytest.mark.parametrize("executor", [None, sweeps.executors.Processes])
 def test_baselines_and_fits_in_other_processes_use_the_look(model, data, look, executor):
@@ -123,7 +127,6 @@ def test_a_look_at_rows_is_none_at_persons(model):
         wb.prepare(model, persons, epsilon=1.0, privacy=privacy)
 
 
-@pytest.mark.usefixtures("made_up_steps")
 def test_the_ledger_counts_the_look_with_the_fits(model, data, tmp_path):
     book = Ledger(tmp_path / "book.sqlite")
     seen = wb.look(data, epsilon=1.0, delta=1e-4, ledger=book)

@@ -598,7 +598,7 @@ def test_the_file_documents_its_columns(tmp_path):
 # --- what is spent --------------------------------------------------------------------------------
 
 
-def test_private_records_need_the_total_to_be_accepted(private_data):
+def test_private_records_need_the_total_to_be_accepted(private_data, made_up_steps):
     plan = {"epsilons": [0.5, 1.0], "seeds": 2, "iterations": STEPS, "delta": 1e-3}
     with pytest.raises(
         BudgetError, match="All 4 fits together, on the same records, satisfy"

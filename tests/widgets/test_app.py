@@ -625,7 +625,7 @@ def test_output_that_needs_no_widgets_stays_in_the_notebook(ended):
     assert "weights[mean radius]" in output
 
 
-def test_showing_the_screen_again_shows_the_same_state(ended, monkeypatch):
+def test_showing_the_screen_again_shows_the_same_state(ended, shared_state, monkeypatch):
     output = Output()
     monkeypatch.setattr(run_screen, "display", output)
     before = text(settle(ended.screen))

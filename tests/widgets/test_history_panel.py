@@ -73,7 +73,7 @@ def test_a_fit_that_went_on_takes_its_own_place(done, cancelled):
     assert panel.results == [done]
 
 
-def test_a_saved_fit_is_opened_and_compared_like_any_other(done, other, tmp_path):
+def test_a_saved_fit_is_opened_and_compared_like_any_other(done, other, tmp_path, quick_report):
     folder = other.save(tmp_path / "first")
     panel = HistoryPanel()
     panel.add(done)
@@ -108,7 +108,7 @@ def test_epsilon_is_never_shown_below_what_was_promised(done, other):
 
 
 @pytest.mark.thorough
-def test_a_folder_without_a_fit_is_refused_beside_its_field(done, tmp_path):
+def test_a_folder_without_a_fit_is_refused_beside_its_field(done, tmp_path, quick_report):
     panel = HistoryPanel()
     panel.add(done)
     before = panel.table.value
@@ -122,7 +122,7 @@ def test_a_folder_without_a_fit_is_refused_beside_its_field(done, tmp_path):
 
 
 @pytest.mark.thorough
-def test_a_damaged_fit_is_refused_and_the_table_stays(done, tmp_path, monkeypatch):
+def test_a_damaged_fit_is_refused_and_the_table_stays(done, tmp_path, monkeypatch, quick_report):
     folder = done.save(tmp_path / "kept")
     (folder / "params.npz").write_bytes(b"damaged")
     panel = HistoryPanel()
@@ -134,7 +134,7 @@ def test_a_damaged_fit_is_refused_and_the_table_stays(done, tmp_path, monkeypatc
     assert panel.results == []
 
 
-def test_names_in_a_saved_fit_are_escaped(done, tmp_path):
+def test_names_in_a_saved_fit_are_escaped(done, tmp_path, quick_report):
     hostile = dataclasses.replace(done, model="<script>", data={**done.data, "name": "<img>"})
     panel = HistoryPanel()
     panel.open(hostile.save(tmp_path / "kept"))

@@ -9,6 +9,7 @@ import pytest
 from ipywidgets.widgets.widget import _instances
 
 import workbench as wb
+from tests import fakes
 from tests.widget_tree import seen_by_a_user, settled
 from workbench.ledger.ledger import Ledger
 from workbench.widgets import Sweep, Workbench
@@ -114,7 +115,8 @@ def test_a_csv_is_fitted_with_nothing_declared(screen, content, book, tmp_path, 
     (tmp_path / "clinic.csv").write_bytes(content)
     monkeypatch.chdir(tmp_path)
     names = {"wb": wb}
-    exec(screen.settings().as_code(), names)
+    with fakes.installed():
+        exec(screen.settings().as_code(), names)
     again = names["result"]
     assert again.data["name"] == result.data["name"] == "clinic"
     assert again.guarantee.look_noise == result.guarantee.look_noise

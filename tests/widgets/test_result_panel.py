@@ -229,7 +229,7 @@ def test_a_score_has_its_label_before_the_posterior_is_drawn_too(done, label):
     assert "No score" in panel.learnt.value
 
 
-def test_a_fit_without_privacy_promises_nothing():
+def test_a_fit_without_privacy_promises_nothing(made_up_steps):
     result = wb.fit("logistic", "breast_cancer", private=False, iterations=20)
     panel = ResultPanel()
     panel.show(result, None, ())

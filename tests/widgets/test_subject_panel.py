@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import workbench as wb
+from tests import fakes
 from workbench.inference.training import Snapshot
 from workbench.results.coefficients import ranked
 from workbench.widgets.kit.forest import Estimate, forest
@@ -153,12 +154,19 @@ def test_the_sign_of_a_clear_coefficient_is_that_of_its_mark(done):
     assert ranked(dataclasses.replace(done, definition=definition), 0.9) == []
 
 
-def test_a_picture_that_cannot_be_drawn_leaves_no_picture_of_another_fit(done, monkeypatch):
+@pytest.fixture(scope="module")
+def mixture():
+    with fakes.installed():
+        return wb.fit("gmm", "mixture", epsilon=4.0, iterations=20, seed=0)
+
+
+def test_a_picture_that_cannot_be_drawn_leaves_no_picture_of_another_fit(
+    done, mixture, monkeypatch
+):
     panel = SubjectPanel()
     panel.show_result(done)
-    result = wb.fit("gmm", "mixture", epsilon=4.0, iterations=20, seed=0)
-    monkeypatch.setattr(type(result), "plot", lambda *_: 1 / 0)
-    panel.show_result(result)
+    monkeypatch.setattr(type(mixture), "plot", lambda *_: 1 / 0)
+    panel.show_result(mixture)
     assert panel._pictures.wait(PATIENCE)
     assert rows_of(panel.view.value) == []
     assert "gmm on mixture, epsilon 4" in told(panel.view.value)
@@ -166,14 +174,13 @@ def test_a_picture_that_cannot_be_drawn_leaves_no_picture_of_another_fit(done, m
     panel.close()
 
 
-def test_a_model_without_coefficients_shows_its_picture():
-    result = wb.fit("gmm", "mixture", epsilon=4.0, iterations=20, seed=0)
+def test_a_model_without_coefficients_shows_its_picture(mixture):
     panel = SubjectPanel()
-    panel.show_result(result)
+    panel.show_result(mixture)
     assert panel._pictures.wait(PATIENCE)
     assert "data:image/" in panel.view.value
     assert "gmm on mixture, epsilon 4" in told(panel.view.value)
-    assert estimates_of(result) == []
+    assert estimates_of(mixture) == []
     panel.close()
 
 
