@@ -17,9 +17,11 @@ from scipy.optimize import brentq
 from tests.conftest import some_of
 from workbench import ArgumentError
 from workbench.privacy import attacker, noise_multiplier, selection
+from workbench.privacy.calibration import Candidate, noise_of_candidates
 from workbench.privacy.selection import _POWERS, Runs
 from workbench.privacy.steps import Phase, Steps
 
+LOOK = Phase(1.0, 20.0, 1)
 LAWS = [Runs(0.0, 0.01, 200), Runs(1.0, 0.05, 200), Runs(-0.5, 0.02, 40), Runs(3.0, 0.3, 7)]
 
 
@@ -209,15 +211,29 @@ def test_a_largest_number_of_runs_costs_nothing(eta):
     assert np.all(np.diff(shifts) >= -1e-6)
 
 
-def test_two_candidates_cost_as_much_as_the_dearer_one_at_each_epsilon():
-    runs = Runs.of_mean(5)
-    cheap, dear = fit(0.1, 12.0, 1000), fit(0.1, 8.2, 1000)
-    assert selection.epsilon((cheap, dear), runs, 1e-3) == pytest.approx(
-        selection.epsilon((dear,), runs, 1e-3), rel=1e-6
+def test_a_drawn_candidate_costs_the_mean_of_deltas():
+    """As which of them was drawn is known, they are one run with the outcomes of both."""
+    runs, (cheap, dear) = Runs.of_mean(5), (fit(1.0, 9.0, 1), fit(1.0, 4.5, 1))
+
+    def exact(*noise):
+        losses = [selection.accounting.GaussianLoss(1 / sigma) for sigma in noise]
+        return lambda e: np.mean(
+            [
+                [loss.delta(x) if x >= 0 else 1 - math.exp(x) * (1 - loss.delta(-x)) for x in e]
+                for loss in losses
+            ],
+            axis=0,
+        )
+
+    for candidates, noise in (((cheap, dear), (9.0, 4.5)), ((dear, cheap, dear), (9.0, 4.5, 4.5))):
+        epsilon = selection.epsilon(candidates, runs, 1e-4)
+        delta = exact(*noise)
+        weights, shifts = runs.terms(delta(_POWERS), delta(_POWERS))
+        assert weights @ delta(epsilon - shifts) == pytest.approx(1e-4, rel=1e-3)
+    assert (
+        selection.epsilon((cheap,), runs, 1e-4) < epsilon < selection.epsilon((dear,), runs, 1e-4)
     )
-    assert selection.epsilon((cheap, dear), runs, 1e-3) == selection.epsilon(
-        (dear, cheap, dear), runs, 1e-3
-    )
+    assert selection.epsilon((dear, dear), runs, 1e-4) == selection.epsilon((dear,), runs, 1e-4)
 
 
 # --- plans ----------------------------------------------------------------------------------------
@@ -416,6 +432,56 @@ def test_edges():
     assert selection.epsilon((rare,), runs, 1e-3) == 0.0
     assert selection.epsilon((fit(1.0, 0.1, 10**7),), runs, 1e-5) == math.inf
     assert selection.delta((rare,), runs, 0.0) <= runs.mean * 1.0001e-5
+
+
+# --- calibration ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "plan",
+    [
+        {"sampling_rate": 0.1, "steps": 1000},
+        {"sampling_rate": 1.0, "steps": 1},
+        {"sampling_rate": 0.05, "steps": 100, "before": LOOK},
+    ],
+)
+def test_the_noise_is_the_least_that_keeps_epsilon(plan):
+    runs = Runs.of_mean(20)
+    sigma = noise_multiplier(epsilon=1.0, delta=1e-4, runs=runs, **plan)
+    before = [plan["before"]] if "before" in plan else []
+
+    def epsilon(noise):
+        steps = fit(plan["sampling_rate"], noise, plan["steps"], *before)
+        return selection.epsilon((steps,), runs, 1e-4)
+
+    assert epsilon(sigma) <= 1.0 < epsilon(sigma * (1 - 1e-3))
+    assert sigma > 1.2 * noise_multiplier(epsilon=1.0, delta=1e-4, **plan)
+
+
+def test_candidates_that_differ_keep_epsilon_together():
+    runs = Runs.of_mean(5)
+    plans = [Candidate(0.1, 10), Candidate(1.0, 1), Candidate(0.1, 10), Candidate(0.1, 10, LOOK)]
+    noise = noise_of_candidates(plans, epsilon=1.0, delta=1e-4, runs=runs)
+    assert noise[0] == noise[2] < noise[3]
+    steps = [
+        fit(rate, sigma, steps, *([before] if before else []))
+        for (rate, steps, before), sigma in zip(plans, noise, strict=True)
+    ]
+    assert 0.99 < selection.epsilon(tuple(steps), runs, 1e-4) <= 1.0
+
+
+def test_a_calibration_of_many_runs_is_kept_apart_from_that_of_one(monkeypatch):
+    from workbench.privacy import calibration
+
+    plan = {"epsilon": 2.0, "delta": 1e-4, "sampling_rate": 0.1, "steps": 10}
+    once = noise_multiplier(**plan)
+    often = noise_multiplier(runs=Runs.of_mean(5), **plan)
+    more_often = noise_multiplier(runs=Runs.of_mean(50), **plan)
+    assert once < often < more_often
+    calibration._smallest_noise.cache_clear()
+    monkeypatch.setattr(calibration, "largest_kept", None)  # answers come from the disk
+    assert noise_multiplier(**plan) == once
+    assert noise_multiplier(runs=Runs.of_mean(5), **plan) == often
 
 
 @pytest.mark.statistical

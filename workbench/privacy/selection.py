@@ -35,14 +35,15 @@ runs. Nothing is charged to delta for that, since the bound is that of this very
 larger than without the largest number: the first terms of h have the larger share of it the larger
 u is, and T(u) >= u, so neither h(u) / h(T(u)) nor E[K] grows.
 
-Where candidates cost differently, the largest delta of any of them counts at each e: delta of a
-mixture whose part is known is the mean.
+Which candidate was drawn is a part of the outcome, so delta(e) of a run is the mean of that of all
+candidates.
 """
 
 from __future__ import annotations
 
 import functools
 import math
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -233,11 +234,13 @@ def _published(
     :param near: the loss of one run that decides.
     """
 
-    functions = [accounting.profiles(steps, near, coarse) for steps in candidates]
+    drawn = Counter(candidates)
+    functions = [accounting.profiles(steps, near, coarse) for steps in drawn]
 
     def profile(direction: int, epsilons: np.ndarray) -> np.ndarray:
-        """The largest delta of any candidate."""
-        return np.max([both[direction % len(both)](epsilons) for both in functions], axis=0)
+        """delta of a run: the mean of that of its candidates."""
+        values = [both[direction % len(both)](epsilons) for both in functions]
+        return np.average(values, axis=0, weights=list(drawn.values()))
 
     directions = range(max(map(len, functions)))
     at_powers = [profile(direction, _POWERS) for direction in directions]
@@ -296,8 +299,8 @@ def epsilon(candidates: tuple[Steps, ...], runs: Runs, delta: float) -> float:
     >>> round(selection.epsilon((fit,), selection.Runs.of_mean(20), 1e-3), 2)
     1.9
 
-    :param candidates: the steps of each one that can be drawn, all under one relation. Equal ones
-        may be left out. Scores that are made of training records count as a phase of these.
+    :param candidates: the steps of each one that can be drawn, all under one relation; equal ones
+        as often as they are in the list. A score of training records is a phase of these.
     :param delta: in (0, 1).
     :raises ArgumentError: if relations differ, or ``delta`` is out of range.
     """
@@ -318,4 +321,4 @@ def _checked(candidates: tuple[Steps, ...]) -> tuple[Steps, ...]:
         raise _validate.ArgumentError(
             "candidates", candidates, "must be one or more, all under the same relation."
         )
-    return tuple(dict.fromkeys(candidates))
+    return tuple(candidates)
