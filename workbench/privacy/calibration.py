@@ -194,8 +194,7 @@ def noise_of_candidates(
             for plan in dict.fromkeys(candidates)
         }
         phases = [
-            (before, Phase(rate, noise[rate, steps, before], steps))
-            for rate, steps, before in candidates
+            (plan.before, Phase(plan.sampling_rate, noise[plan], plan.steps)) for plan in candidates
         ]
         drawn = tuple(replace(law, phases=tuple(filter(None, both))) for both in phases)
         total = selection.epsilon(drawn, runs, delta)

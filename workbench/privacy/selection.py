@@ -80,7 +80,7 @@ class Runs:
     >>> from workbench.privacy.selection import Runs
     >>> runs = Runs.of_mean(20)
     >>> runs, round(runs.mean, 3)
-    (Runs(eta=0.0, gamma=0.00882159, most=200), 20.0)
+    (Runs(eta=0.0, gamma=0.00881915, most=200), 20.0)
 
     :param eta: > -1; 0 is the logarithmic law, 1 the geometric one. A larger one makes few runs
         rarer, and costs more at the same mean.
@@ -158,6 +158,7 @@ class Runs:
         All weights are looked at, whatever K will be.
 
         >>> import secrets
+        >>> from workbench.privacy.selection import Runs
         >>> 1 <= Runs.of_mean(20).draw(secrets.token_bytes(16)) <= 200
         True
 
@@ -297,7 +298,7 @@ def epsilon(candidates: tuple[Steps, ...], runs: Runs, delta: float) -> float:
     >>> round(wb.privacy.accounting.bound(fit, 1e-3), 2)
     1.0
     >>> round(selection.epsilon((fit,), selection.Runs.of_mean(20), 1e-3), 2)
-    1.9
+    1.92
 
     :param candidates: the steps of each one that can be drawn, all under one relation; equal ones
         as often as they are in the list. A score of training records is a phase of these.
