@@ -88,6 +88,7 @@ def test_a_mean_is_met(mean):
         (lambda: selection.epsilon((), Runs.of_mean(5), 1e-5), "candidates"),
         (lambda: selection.epsilon((fit(0.1, 1.0, 10),), Runs.of_mean(5), 1.0), "delta"),
         (lambda: selection.delta((fit(0.1, 1.0, 10),), Runs.of_mean(5), -1.0), "epsilon"),
+        (lambda: selection.renyi_excess((fit(0.1, 1.0, 10),), Runs.of_mean(5), 1.0), "order"),
     ],
 )
 def test_what_cannot_be_used_is_named(make, argument):
@@ -175,6 +176,29 @@ def test_no_order_of_few_outcomes_costs_more_than_is_claimed(seed, count):
             epsilons,
         )
         assert np.all(exact <= claimed(runs, p, q, epsilons) + 1e-14)
+
+
+def test_what_is_beside_the_best_run_composes_with_it():
+    epsilons = np.linspace(0.0, 4.0, 9)
+    for runs, p, q, scores in discrete_pairs(np.random.default_rng(2), 40):
+        a, b = np.array([0.2, 0.5, 0.3]), np.array([0.4, 0.1, 0.5])
+        best = [published(law, scores, runs.probabilities) for law in (p, q)]
+        exact = divergence(np.outer(best[0], a).ravel(), np.outer(best[1], b).ravel(), epsilons)
+        weights, shifts = runs.terms(divergence(p, q, _POWERS), divergence(q, p, _POWERS))
+        both = np.outer(p, a).ravel(), np.outer(q, b).ravel()
+        claims = [weights @ divergence(*both, epsilon - shifts) for epsilon in epsilons]
+        assert np.all(exact <= np.array(claims) + 1e-14)
+
+
+@pytest.mark.parametrize("order", [1.5, 2, 8, 32])
+def test_renyi_moments_are_bounded_by_the_same_terms(order):
+    for runs, p, q, scores in discrete_pairs(np.random.default_rng(3), 60):
+        if np.any((p > 0) & (q == 0)):
+            continue
+        best = [published(law, scores, runs.probabilities) for law in (p, q)]
+        moments = [np.nansum(x**order * y ** (1 - order)) for x, y in ((p, q), best)]
+        weights, shifts = runs.terms(divergence(p, q, _POWERS), divergence(q, p, _POWERS))
+        assert moments[1] <= moments[0] * (weights @ np.exp((order - 1) * shifts))
 
 
 @pytest.mark.parametrize("runs", LAWS, ids=str)
@@ -424,6 +448,70 @@ def test_every_sampler_can_be_chosen_among(sampler):
     )
     assert selection.delta((steps,), runs, epsilon) == pytest.approx(1e-5, rel=1e-2)
     assert selection.bound((steps,), runs, 1e-5, coarse=True) >= epsilon * (1 - 1e-6)
+
+
+def test_other_fits_on_the_same_records_are_composed_before_the_terms():
+    runs, base, other = Runs.of_mean(5), fit(1.0, 4.0, 1), fit(1.0, 3.0, 1)
+    alone, both = (selection.accounting.GaussianLoss(mu) for mu in (1 / 4, 5 / 12))
+    deltas = np.array([alone.delta(e) for e in _POWERS])
+    weights, shifts = runs.terms(deltas, deltas)
+    epsilon = selection.epsilon((base,), runs, 1e-5, beside=(other,))
+    total = sum(
+        weight * both.delta(epsilon - shift) for weight, shift in zip(weights, shifts, strict=True)
+    )
+    assert total == pytest.approx(1e-5, rel=1e-3)
+    assert selection.epsilon((base,), runs, 1e-5) < epsilon
+    by_terms = math.log(weights @ np.exp(2 * shifts)) / 2
+    assert selection.renyi_excess((base,), runs, 3.0) == pytest.approx(by_terms, rel=1e-9)
+
+
+@pytest.mark.parametrize("epsilon", [0.02, 0.1])
+def test_losses_below_zero_count(epsilon):
+    runs, loss = Runs(0.0, 0.5, 3), selection.accounting.GaussianLoss(1.0)
+
+    def exact(power):
+        if power >= 0:
+            return loss.delta(power)
+        return 1 - math.exp(power) * (1 - loss.delta(-power))
+
+    deltas = np.array([exact(power) for power in _POWERS])
+    weights, shifts = runs.terms(deltas, deltas)
+    assert shifts[-1] > epsilon
+    total = sum(
+        weight * exact(epsilon - shift) for weight, shift in zip(weights, shifts, strict=True)
+    )
+    total = min(total, runs.mean * loss.delta(0.0))
+    assert total <= selection.delta((fit(1.0, 1.0, 1),), runs, epsilon) * (1 + 1e-9)
+
+
+def test_the_excess_of_renyi_is_less_than_that_of_papernot_and_steinke():
+    runs, base = runs_of(20), fit(0.1, 8.2, 1000)
+    for order in (4, 16, 64):
+        orders = np.array([*(1 + np.arange(1, 100) / 20), *range(6, 128)])
+        accountant = RdpAccountant(orders)
+        event = dp_event.PoissonSampledDpEvent(0.1, dp_event.GaussianDpEvent(8.2))
+        accountant.compose(event, 1000)
+        second = (1 - 1 / orders) * accountant._rdp + math.log(1 / runs.gamma) / orders
+        theirs = second.min() + math.log(runs.mean) / (order - 1)
+        assert 0 < selection.renyi_excess((base,), runs, order) < theirs
+
+
+@pytest.mark.parametrize(("rate", "mu"), [(1.0, 0.01), (1.0, 0.3), (1.0, 1.5), (1e-4, 5.0)])
+@pytest.mark.parametrize("better", [1, -1], ids=["larger is better", "smaller is better"])
+def test_delta_is_not_below_that_of_the_best_of_normal_draws(rate, mu, better):
+    runs = Runs.of_mean(20)
+    edges = np.concatenate([np.linspace(-9, 9 + mu, 20_001), [np.inf]])[::better]
+    laws = []
+    for share in (0.0, rate):
+        below = (1 - share) * special.ndtr(better * edges)
+        below += share * special.ndtr(better * (edges - mu))
+        laws.append(np.diff(runs.generating_function(below)))
+    for epsilon in (0.0, 0.01, 0.2, 1.0, 3.0):
+        claim = selection.delta((fit(rate, 1 / mu, 1),), runs, epsilon)
+        exact = max(divergence(*pair, np.array(epsilon)) for pair in (laws, laws[::-1]))
+        assert exact <= claim + 1e-11  # the rounding of differences
+        if rate < 1 and better == 1 and epsilon == 0:  # what is rare is seen in each of K runs
+            assert claim < 1.1 * exact
 
 
 def test_edges():

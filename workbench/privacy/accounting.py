@@ -299,31 +299,32 @@ def epsilon_curve(
 
 
 def profiles(
-    steps: Steps, near: float = 0.0, coarse: bool = False
+    plans: Sequence[Steps], near: float = 0.0, coarse: bool = False
 ) -> list[Callable[[np.ndarray], np.ndarray]]:
-    """Upper bounds on delta as functions of many epsilons >= 0, one for each direction, or a single
-    one if both are the same.
+    """Upper bounds on delta of several runs on the same records, as functions of many epsilons >=
+    0: one for each direction, or a single one if both are the same.
 
+    :param plans: as of ``total_epsilon``.
     :param near: an epsilon around which they are accurate relatively, also in the far tail.
     """
-    certain, closed_form = _participation((steps,)), _known((steps,))
+    certain, closed_form = _participation(plans), _known(plans)
+    exact = GaussianLoss(0.0).profile() if closed_form is None else closed_form.profile()
 
     def limited(profile: Callable[[np.ndarray], np.ndarray]) -> Callable[..., np.ndarray]:
         def limit(epsilons: np.ndarray) -> np.ndarray:
-            values = np.minimum(profile(epsilons), certain)
-            return values if closed_form is None else np.minimum(values, exact(epsilons))
+            deltas = np.minimum(profile(epsilons), certain)
+            return deltas if closed_form is None else np.minimum(deltas, exact(epsilons))
 
         return limit
 
-    exact = (closed_form or GaussianLoss(0.0)).profile()
-    return [limited(loss.profile(near)) for loss in _losses((steps,), coarse)]
+    return [limited(loss.profile(near)) for loss in _losses(plans, coarse)]
 
 
 @functools.lru_cache(maxsize=256)
 def _profile(plan: Steps) -> tuple[np.ndarray, np.ndarray]:
     """(epsilons, upper bounds on delta at them), from which trade-off curves are computed."""
     epsilons = np.concatenate([[0.0], np.geomspace(1e-4, 60.0, 240)])
-    return epsilons, np.max([profile(epsilons) for profile in profiles(plan)], axis=0)
+    return epsilons, np.max([profile(epsilons) for profile in profiles((plan,))], axis=0)
 
 
 def trade_off(

@@ -46,9 +46,10 @@ import math
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
+from scipy.special import logsumexp
 
 from workbench import _validate
 from workbench._lazy import optimize
@@ -56,7 +57,7 @@ from workbench.privacy import accounting
 from workbench.privacy.pld import LARGEST_EPSILON
 from workbench.privacy.steps import Steps
 
-__all__ = ["Runs", "bound", "delta", "epsilon"]
+__all__ = ["Runs", "bound", "delta", "epsilon", "renyi_excess"]
 
 _BITS = 128
 _MOST_RUNS = 10_000
@@ -227,52 +228,86 @@ def _polynomial(coefficients: np.ndarray, argument: np.ndarray) -> np.ndarray:
     return total
 
 
-def _published(
-    candidates: tuple[Steps, ...], runs: Runs, near: float, coarse: bool
-) -> Callable[[float], float]:
-    """delta of what is published, as a function of epsilon >= 0.
+Profile: TypeAlias = Callable[[np.ndarray], np.ndarray]
+Terms: TypeAlias = tuple[np.ndarray, np.ndarray]
 
-    :param near: the loss of one run that decides.
+
+def _profiles(
+    candidates: tuple[Steps, ...], beside: tuple[Steps, ...], near: float, coarse: bool
+) -> list[Profile]:
+    """delta of one run and of what is beside it, in each direction: the mean of that of all
+    candidates.
     """
-
     drawn = Counter(candidates)
-    functions = [accounting.profiles(steps, near, coarse) for steps in drawn]
+    functions = [accounting.profiles((steps, *beside), near, coarse) for steps in drawn]
 
-    def profile(direction: int, epsilons: np.ndarray) -> np.ndarray:
-        """delta of a run: the mean of that of its candidates."""
-        values = [both[direction % len(both)](epsilons) for both in functions]
-        return np.average(values, axis=0, weights=list(drawn.values()))
+    def mean(direction: int) -> Profile:
+        return lambda epsilons: np.average(
+            [both[direction % len(both)](epsilons) for both in functions],
+            axis=0,
+            weights=list(drawn.values()),
+        )
 
-    directions = range(max(map(len, functions)))
-    at_powers = [profile(direction, _POWERS) for direction in directions]
-    terms = [runs.terms(at_powers[index], at_powers[-1 - index]) for index in directions]
+    return [mean(direction) for direction in range(max(map(len, functions)))]
+
+
+@functools.lru_cache(maxsize=16)
+def _terms(candidates: tuple[Steps, ...], runs: Runs, near: float, coarse: bool) -> list[Terms]:
+    deltas = [profile(_POWERS) for profile in _profiles(candidates, (), near, coarse)]
+    return [
+        runs.terms(forward, backward)
+        for forward, backward in zip(deltas, deltas[::-1], strict=True)
+    ]
+
+
+def _published(
+    candidates: tuple[Steps, ...],
+    runs: Runs,
+    near: float,
+    coarse: bool,
+    beside: tuple[Steps, ...] = (),
+) -> Callable[[float], float]:
+    """delta of all that is published, as a function of epsilon >= 0.
+
+    :param near: the loss of one run, and of what is beside it, that decides.
+    """
+    terms = _terms(candidates, runs, near, coarse)
+    profiles = _profiles(candidates, beside, near, coarse)
 
     def published(epsilon: float) -> float:
         total = 0.0
-        for direction, (weights, shifts) in enumerate(terms):
+        for profile, (weights, shifts) in zip(profiles, terms, strict=True):
             powers = epsilon - shifts
-            values = profile(direction, np.maximum(powers, 0.0))
+            deltas = profile(np.append(np.maximum(powers, 0.0), 0.0))
             # below 0 as if all of delta(0) were certain losses: a chord in e^e
-            values = np.where(
-                powers < 0, 1 - (1 - values) * np.exp(np.minimum(powers, 0.0)), values
-            )
+            grow = np.exp(np.minimum(powers, 0.0))
+            bound = float(weights @ (1 - grow + grow * deltas[:-1]))
             # K runs tell at most E[K] times what one does
-            total = max(total, min(float(weights @ values), runs.mean * at_powers[direction][0]))
+            total = max(total, bound if beside else min(bound, runs.mean * deltas[-1]))
         return min(total, 1.0)
 
     return published
 
 
 @functools.lru_cache(maxsize=1024)
-def bound(candidates: tuple[Steps, ...], runs: Runs, delta: float, coarse: bool = False) -> float:
+def bound(
+    candidates: tuple[Steps, ...],
+    runs: Runs,
+    delta: float,
+    coarse: bool = False,
+    beside: tuple[Steps, ...] = (),
+) -> float:
     """``epsilon`` without checks.
 
     :param coarse: a little higher and faster.
     """
-    near = max(accounting.bound(steps, delta / runs.mean, True) for steps in candidates)
+    near = max(
+        accounting.total_epsilon((steps, *beside), delta / runs.mean, True)
+        for steps in set(candidates)
+    )
     if not near < LARGEST_EPSILON:
         return math.inf
-    published = _published(candidates, runs, near, coarse)
+    published = _published(candidates, runs, near, coarse, beside)
     if published(0.0) <= delta:
         return 0.0
     low, high = 0.0, 2 * near + 1e-6
@@ -286,8 +321,13 @@ def bound(candidates: tuple[Steps, ...], runs: Runs, delta: float, coarse: bool 
     return high
 
 
-def epsilon(candidates: tuple[Steps, ...], runs: Runs, delta: float) -> float:
+def epsilon(
+    candidates: tuple[Steps, ...], runs: Runs, delta: float, beside: tuple[Steps, ...] = ()
+) -> float:
     """Upper bound on epsilon at ``delta`` of publishing the best of K runs.
+
+    What an implementation of one run costs in delta, because it differs from what is accounted for
+    with a small probability, counts E[K] times.
 
     A score of records that no fit reads is another part of the run: a record is in one of the two,
     so the larger epsilon counts. That of the scores is the one of ``Steps`` with their noise alone.
@@ -303,10 +343,12 @@ def epsilon(candidates: tuple[Steps, ...], runs: Runs, delta: float) -> float:
     :param candidates: the steps of each one that can be drawn, all under one relation; equal ones
         as often as they are in the list. A score of training records is a phase of these.
     :param delta: in (0, 1).
+    :param beside: steps of other fits on the same records. The bound is linear in delta, so it
+        composes: delta of a run is then that of the run and of these steps together.
     :raises ArgumentError: if relations differ, or ``delta`` is out of range.
     """
     delta = _validate.probability("delta", delta)
-    return bound(_checked(candidates), runs, delta)
+    return bound(_checked(candidates, beside), runs, delta, beside=tuple(beside))
 
 
 def delta(candidates: tuple[Steps, ...], runs: Runs, epsilon: float) -> float:
@@ -317,8 +359,23 @@ def delta(candidates: tuple[Steps, ...], runs: Runs, epsilon: float) -> float:
     return _published(_checked(candidates), runs, epsilon, False)(epsilon)
 
 
-def _checked(candidates: tuple[Steps, ...]) -> tuple[Steps, ...]:
-    if len({steps.relation for steps in candidates}) != 1:
+def renyi_excess(candidates: tuple[Steps, ...], runs: Runs, order: float) -> float:
+    """By how much more the best of K runs costs than one run in Rényi differential privacy of
+    ``order`` > 1; see ``epsilon``.
+
+    sum_j c_j delta(eps - log v_j) is the divergence of c_j Q from c_j / v_j Q', all j together. A
+    Rényi moment is a positive mixture of such divergences over all eps, so that of S against S' is
+    at most sum_j c_j v_j^(order - 1) times that of Q against Q'.
+    """
+    order = _validate.number("order", order, above=1)
+    return max(
+        float(logsumexp((order - 1) * shifts, b=weights)) / (order - 1)
+        for weights, shifts in _terms(_checked(candidates), runs, 0.0, False)
+    )
+
+
+def _checked(candidates: tuple[Steps, ...], beside: tuple[Steps, ...] = ()) -> tuple[Steps, ...]:
+    if not candidates or len({steps.relation for steps in (*candidates, *beside)}) != 1:
         raise _validate.ArgumentError(
             "candidates", candidates, "must be one or more, all under the same relation."
         )
