@@ -25,10 +25,10 @@ series with coefficients >= 0 in 1 - u, h falls and is convex, and h(0) = E[K].
    delta(eps - log v_j). So **what is published has a delta of at most sum_j c_j delta(eps - log
    v_j)**.
 
-All weight at R instead would be E[K] delta(eps - log R), a larger bound, which with a single line
-for T is that of Koskela, Redberg and Wang 2024 ("Privacy profiles for private selection"). The one
-here is nearly attained: a score can put outcomes that are likelier under Q' first, up to any u, and
-then those that tell Q from Q'. For the Rényi bound see Papernot and Steinke 2022.
+All weight at R instead would be E[K] delta(eps - log R), a larger bound, of the kind that Koskela,
+Redberg and Wang 2024 have. The one here is nearly attained where delta is small: a score can put
+outcomes that are likelier under Q' first, up to any u, and then those that tell Q from Q'. For the
+Rényi bound see Papernot and Steinke 2022.
 
 K has the truncated negative binomial law of that paper, given that it is at most a public number of
 runs. Nothing is charged to delta for that, since the bound is that of this very law. It is not
