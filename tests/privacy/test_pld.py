@@ -149,7 +149,7 @@ def test_many_deltas_at_once_are_those_one_by_one():
     loss = composed(0.05, 1.0, 100, "remove")
     epsilons = np.array([0.0, 0.1, 0.5, 1.0])
     one_by_one = [loss.delta(float(epsilon)) for epsilon in epsilons]
-    np.testing.assert_allclose(loss.deltas(epsilons), one_by_one, rtol=2e-3)
+    np.testing.assert_allclose(loss.profile()(epsilons), one_by_one, rtol=2e-3)
 
 
 @pytest.mark.parametrize("direction", DIRECTIONS)

@@ -9,8 +9,10 @@ discretisation.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
+import numpy as np
 from scipy.special import log_ndtr
 
 __all__ = ["GaussianLoss"]
@@ -33,6 +35,10 @@ class GaussianLoss:
         if self.mu == 0:
             return 0.0
         return min(1.0, math.exp(self._log_delta(epsilon)) * (1 + _SLACK))
+
+    def profile(self, near: float = 0.0) -> Callable[[np.ndarray], np.ndarray]:
+        """``delta`` as a function of many epsilons, float[n]; equally accurate everywhere."""
+        return lambda epsilons: np.array([self.delta(epsilon) for epsilon in epsilons])
 
     def _log_delta(self, epsilon: float) -> float:
         """log(Phi(mu/2 - epsilon/mu) - e^epsilon Phi(-mu/2 - epsilon/mu)), both terms and their

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -29,6 +29,7 @@ __all__ = [
     "delta",
     "epsilon",
     "epsilon_curve",
+    "profiles",
     "round_up",
     "total_epsilon",
     "trade_off",
@@ -297,19 +298,33 @@ def epsilon_curve(
     return [*curve, *((count, round_up(last, 3)) for count in counts[-1:])]
 
 
+def profiles(
+    plans: Sequence[Steps], near: float = 0.0, coarse: bool = False
+) -> list[Callable[[np.ndarray], np.ndarray]]:
+    """Upper bounds on delta of several runs on the same records, as functions of many epsilons >=
+    0: one for each direction, or a single one if both are the same.
+
+    :param plans: as of ``total_epsilon``.
+    :param near: an epsilon around which they are accurate relatively, also in the far tail.
+    """
+    certain, closed_form = _participation(plans), _known(plans)
+    exact = GaussianLoss(0.0).profile() if closed_form is None else closed_form.profile()
+
+    def limited(profile: Callable[[np.ndarray], np.ndarray]) -> Callable[..., np.ndarray]:
+        def limit(epsilons: np.ndarray) -> np.ndarray:
+            deltas = np.minimum(profile(epsilons), certain)
+            return deltas if closed_form is None else np.minimum(deltas, exact(epsilons))
+
+        return limit
+
+    return [limited(loss.profile(near)) for loss in _losses(plans, coarse)]
+
+
 @functools.lru_cache(maxsize=256)
 def _profile(plan: Steps) -> tuple[np.ndarray, np.ndarray]:
     """(epsilons, upper bounds on delta at them), from which trade-off curves are computed."""
     epsilons = np.concatenate([[0.0], np.geomspace(1e-4, 60.0, 240)])
-    deltas = np.zeros_like(epsilons)
-    for loss in _losses((plan,), False):
-        values = (
-            loss.deltas(epsilons)
-            if isinstance(loss, ComposedLoss)
-            else [loss.delta(value) for value in epsilons]
-        )
-        deltas = np.maximum(deltas, values)
-    return epsilons, np.minimum(deltas, _participation((plan,)))
+    return epsilons, np.max([profile(epsilons) for profile in profiles((plan,))], axis=0)
 
 
 def trade_off(

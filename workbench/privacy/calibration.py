@@ -10,24 +10,35 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, replace
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from workbench import _validate
 from workbench._lazy import optimize
-from workbench.privacy import _cache, accounting
+from workbench.privacy import _cache, accounting, selection
 from workbench.privacy._gaussian import GaussianLoss
 from workbench.privacy.accounting import round_up
+from workbench.privacy.selection import Runs
 from workbench.privacy.steps import MOST_STEPS_PER_EPOCH, SENSITIVITY, Phase, Steps
 
-__all__ = ["gaussian_mu", "largest_kept", "max_sampling_rate", "max_steps", "noise_multiplier"]
+__all__ = [
+    "Candidate",
+    "gaussian_mu",
+    "largest_kept",
+    "max_sampling_rate",
+    "max_steps",
+    "noise_multiplier",
+    "noise_of_candidates",
+]
 
 _SMALLEST, _LARGEST = 0.2, 1e5
 _DIGITS = 5  # significant digits of sigma and q
 _MOST_STEPS = 10**8
 _MOST_EXPONENT = 100.0
+_GROWTH = 0.2  # about how much epsilon grows with log E[K]
 
 
 def noise_multiplier(
@@ -39,6 +50,7 @@ def noise_multiplier(
     sampling_rate: float,
     steps: int,
     before: Phase | None = None,
+    runs: Runs | None = None,
 ) -> float:
     """The smallest sigma with epsilon(sigma) <= ``epsilon`` at ``delta`` after ``steps`` steps,
     rounded up to 5 digits.
@@ -57,6 +69,8 @@ def noise_multiplier(
     :param sampling_rate: q in (0, 1].
     :param steps: T >= 1.
     :param before: a phase of other noise on the same records, which counts too.
+    :param runs: how often all of that is repeated before only the best is published
+        (``selection``); None for once.
     :raises ArgumentError: if an argument is out of range or no sigma up to 1e5 reaches epsilon.
     """
     epsilon = _validate.epsilon("epsilon", epsilon)
@@ -64,7 +78,14 @@ def noise_multiplier(
     steps = _validate.integer("steps", steps, at_least=1)
     plan = Steps.checked(sampler, relation, _one("sampling_rate", sampling_rate), 1.0, steps)
     return _smallest_noise(
-        epsilon, delta, plan.sampler, plan.relation, plan.phases[0].sampling_rate, steps, before
+        epsilon,
+        delta,
+        plan.sampler,
+        plan.relation,
+        plan.phases[0].sampling_rate,
+        steps,
+        before,
+        runs,
     )
 
 
@@ -86,18 +107,24 @@ def _smallest_noise(
     sampling_rate: float,
     steps: int,
     before: Phase | None,
+    runs: Runs | None,
 ) -> float:
     first = () if before is None else (before,)
 
     def bound(sigma: float, coarse: bool = False) -> float:
         phases = (*first, Phase(sampling_rate, sigma, steps))
-        return accounting.bound(Steps(sampler, relation, phases), delta, coarse)
+        plan = Steps(sampler, relation, phases)
+        if runs is None:
+            return accounting.bound(plan, delta, coarse)
+        return selection.bound((plan,), runs, delta, coarse)
 
     key = ["noise_multiplier", epsilon, delta, sampler, relation, sampling_rate, steps, *first]
+    key += [] if runs is None else [asdict(runs)]
     stored = _cache.read(key)
     if stored is not None and _SMALLEST <= stored <= _LARGEST and bound(stored) <= epsilon:
         return stored
-    spread = gaussian_mu(epsilon, delta) / (sampling_rate * math.sqrt(steps))
+    of_one = epsilon if runs is None else epsilon / (1 + _GROWTH * math.log(runs.mean))
+    spread = gaussian_mu(of_one, delta) / (sampling_rate * math.sqrt(steps))
     root = largest_kept(
         lambda inverse, coarse: bound(1 / inverse, coarse),
         epsilon,
@@ -119,6 +146,61 @@ def _smallest_noise(
         sigma = round_up(sigma * (1 + 2e-5), decimals)
     _cache.write(key, sigma)
     return sigma
+
+
+class Candidate(NamedTuple):
+    """Steps that want noise: q, T, and a phase of other noise on the same records."""
+
+    sampling_rate: float
+    steps: int
+    before: Phase | None = None
+
+
+def noise_of_candidates(
+    candidates: Sequence[Candidate],
+    *,
+    epsilon: float,
+    delta: float,
+    runs: Runs,
+    sampler: str = "poisson",
+    relation: str | None = None,
+) -> tuple[float, ...]:
+    """A sigma for each candidate, with which the best of ``runs`` runs of uniformly drawn ones
+    keeps ``epsilon`` at ``delta``.
+
+    Each has the noise of ``noise_multiplier`` for one epsilon, which is ``epsilon``, or a little
+    less where a mixture of candidates costs more than each of them.
+
+    >>> from workbench.privacy.calibration import Candidate, noise_of_candidates
+    >>> from workbench.privacy.selection import Runs
+    >>> plans = [Candidate(0.1, 500), Candidate(0.1, 1000)]
+    >>> noise_of_candidates(plans, epsilon=1.0, delta=1e-3, runs=Runs.of_mean(20))
+    (10.516, 14.841)
+
+    :raises ArgumentError: as ``noise_multiplier``.
+    """
+    law = Steps.checked(sampler, relation, 1.0, 1.0, 1)
+    target = epsilon
+    while True:
+        noise = {
+            plan: noise_multiplier(
+                epsilon=target,
+                delta=delta,
+                sampler=law.sampler,
+                relation=law.relation,
+                runs=runs,
+                **plan._asdict(),
+            )
+            for plan in dict.fromkeys(candidates)
+        }
+        phases = [
+            (plan.before, Phase(plan.sampling_rate, noise[plan], plan.steps)) for plan in candidates
+        ]
+        drawn = tuple(replace(law, phases=tuple(filter(None, both))) for both in phases)
+        total = selection.epsilon(drawn, runs, delta)
+        if total <= epsilon:
+            return tuple(noise[plan] for plan in candidates)
+        target *= (1 - 1e-4) * epsilon / total
 
 
 def max_steps(

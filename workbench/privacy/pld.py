@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import functools
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -252,11 +253,14 @@ class ComposedLoss:
             growth *= 10
         return math.inf
 
-    def deltas(self, epsilons: np.ndarray) -> np.ndarray:
-        """``delta`` at many epsilons at once, float[n], accurate to about 1e-8 (not relatively, in
-        the far tail).
+    def profile(self, near: float = 0.0) -> Callable[[np.ndarray], np.ndarray]:
+        """``delta`` as a function of many epsilons, float[n], accurate to about 1e-8 (not
+        relatively, in the far tail).
+
+        :param near: a loss around which it is accurate relatively as well.
         """
-        return self._window(0.0).deltas(epsilons)
+        windows = [self._window(loss) for loss in {0.0, near}]
+        return lambda epsilons: np.min([window.deltas(epsilons) for window in windows], axis=0)
 
 
 @functools.lru_cache(maxsize=1)  # the window that gives an answer usually confirms it too

@@ -1,0 +1,246 @@
+"""Scores of predictions from one release with noise: what a guarantee covers.
+
+Records that a fit did not read are counted by their class and by how likely the model found class
+1, and their log-likelihoods, cut at a public bound, are added up. These numbers get Gaussian noise
+and are all that leaves. AUC, calibration, confusion table and log-likelihood follow from them, each
+with a 90 % interval that counts the noise and the sampling of records.
+
+A record adds 1 to one count and at most 1 to the sum, in units of the bound. So neighbouring data
+sets are at a distance of at most sqrt(2) under add_or_remove_one, and of sqrt(3) under replace_one
+and replace_special, where a record may leave one count for another.
+
+Numbers are whole multiples of a spacing, and so is the noise (``noise.integers``): accountants of
+the Gaussian mechanism hold.
+
+Intervals are inverted tests. A score r of population shares x solves an equation W(x; r) = 0 that
+is linear in the counts, or for AUC linear in those of each class. r is in the interval if W at the
+noised counts is within 1.645 standard deviations of 0, where the variance is estimated without
+bias. If noise hides the denominator of r, the interval is all of its range, as it should be
+(Fieller 1954).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import jax
+import numpy as np
+
+from workbench import _validate
+from workbench.data.counting import with_noise
+from workbench.noise.integers import FINEST
+from workbench.privacy.steps import SENSITIVITY
+
+__all__ = ["CoveredScores", "Estimate", "covered_scores"]
+
+_CUT, _BINS = 4.0, 20
+_NOISE = 2.0 ** (11 + FINEST)  # standard deviation of the finest noise, in spacings
+_NORMAL = 1.6448536269514722  # standard deviations of a 90 % interval
+_POINTS = 201  # of a score's range that are tested at once
+_MOVED = {"add_or_remove_one": 2.0, "replace_one": 3.0, "replace_special": 3.0}  # squared
+
+
+class Estimate(NamedTuple):
+    """A score and its 90 % interval."""
+
+    value: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class CoveredScores:
+    """What was released, and what follows from it. Of a class 1 and a class 0.
+
+    :param counts: records of class 0 and of class 1 in each bin, with noise, float[2, bins]. Bins
+        are intervals of equal length of the log-odds of class 1, from ``-cut`` to ``cut``; the
+        first and the last have no end.
+    :param log_likelihoods: sum of the log-likelihoods, with noise, nats.
+    :param deviation: standard deviation of the noise of a count; that of ``log_likelihoods`` is
+        ``cut`` times it.
+    :param cut: no record's log-likelihood is below ``-cut`` nats.
+    """
+
+    counts: np.ndarray
+    log_likelihoods: float
+    deviation: float
+    cut: float
+
+    @property
+    def edges(self) -> np.ndarray:
+        """Log-odds between neighbouring bins, float[bins - 1]."""
+        return np.linspace(-self.cut, self.cut, self.counts.shape[1] + 1)[1:-1]
+
+    def log_likelihood(self) -> Estimate:
+        """The mean log-likelihood of a record, nats, cut at the bound."""
+        bins = self.counts.shape[1]
+        middles = (np.arange(bins) + 0.5) * (2 * self.cut / bins) - self.cut
+        of_bins = -np.logaddexp(0.0, np.stack([middles, -middles]))
+        total = float(self.counts.sum())
+
+        def test(means: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+            squares = (self.counts * (of_bins - means[:, None, None]) ** 2).sum(axis=(1, 2))
+            noise = self.deviation**2 * (self.cut**2 + 2 * bins * means**2)
+            return self.log_likelihoods - means * total, noise + np.maximum(squares, 0.0)
+
+        value = self.log_likelihoods / total if total > 0 else -math.log(2)
+        return _estimate(value, (-self.cut, 0.0), test)
+
+    def accuracy(self) -> Estimate:
+        """The share of records whose class was the likelier one."""
+        return self._share(self._classes == self._likelier, self._all)
+
+    def confusion(self) -> tuple[tuple[Estimate, ...], ...]:
+        """Shares of all records by class (row) and likelier class (column)."""
+        return tuple(
+            tuple(
+                self._share((self._classes == row) & (self._likelier == column), self._all)
+                for column in (0, 1)
+            )
+            for row in (0, 1)
+        )
+
+    def calibration(self) -> tuple[Estimate, ...]:
+        """The share of class 1 among the records of each bin."""
+        columns = np.indices(self.counts.shape)[1]
+        return tuple(
+            self._share((self._classes == 1) & (columns == column), columns == column)
+            for column in range(self.counts.shape[1])
+        )
+
+    @property
+    def _all(self) -> np.ndarray:
+        return np.ones(self.counts.shape, bool)
+
+    @property
+    def _classes(self) -> np.ndarray:
+        return np.indices(self.counts.shape)[0]
+
+    @property
+    def _likelier(self) -> np.ndarray:
+        return (np.indices(self.counts.shape)[1] >= self.counts.shape[1] / 2).astype(int)
+
+    def auc(self) -> Estimate:
+        """Area under the ROC curve of the bins, where two records of one bin count half.
+
+        That of the log-odds themselves differs by at most half the share of pairs of a 1 and a 0
+        that are in one bin; where they are calibrated, by a few thousandths.
+        """
+        zeros, ones = self.counts
+        noise = self.deviation**2
+        above = np.tri(len(ones), k=-1) + np.eye(len(ones)) / 2  # pairs of a 1 (row) and a 0
+        all_pairs, pairs = float(ones.sum() * zeros.sum()), float(ones @ above @ zeros)
+
+        def test(scores: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+            # W = ones' (above - r) zeros, and its derivatives by the counts of each class
+            by_ones = (above @ zeros)[:, None] - scores * zeros.sum()
+            by_zeros = (above.T @ ones)[:, None] - scores * ones.sum()
+            squares = (above[:, :, None] - scores) ** 2
+            of_noise = noise**2 * squares.sum(axis=(0, 1))
+            # the noise in the derivatives adds to their squares, and is taken off
+            variance = noise * ((by_ones**2).sum(axis=0) + (by_zeros**2).sum(axis=0)) - of_noise
+            of_records = ones @ (by_ones**2 - noise * squares.sum(axis=1))
+            of_records += zeros @ (by_zeros**2 - noise * squares.sum(axis=0))
+            variance = np.maximum(variance, of_noise) + np.maximum(of_records, 0.0)
+            return pairs - scores * all_pairs, variance
+
+        return _estimate(pairs / all_pairs if all_pairs > 0 else 0.5, (0.0, 1.0), test)
+
+    def _share(self, of_share: np.ndarray, of_all: np.ndarray) -> Estimate:
+        """The share of the records of ``of_all`` that are in ``of_share``, masks of the counts."""
+
+        def test(shares: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+            weights = of_share.astype(float) - shares[:, None, None] * of_all
+            of_records = (self.counts * weights**2).sum(axis=(1, 2))
+            variance = self.deviation**2 * (weights**2).sum(axis=(1, 2))
+            return (self.counts * weights).sum(axis=(1, 2)), variance + np.maximum(of_records, 0.0)
+
+        total = float(self.counts[of_all].sum())
+        value = float(self.counts[of_share].sum()) / total if total > 0 else 0.5
+        return _estimate(value, (0.0, 1.0), test)
+
+
+def _estimate(
+    value: float,
+    limits: tuple[float, float],
+    test: Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]],
+) -> Estimate:
+    """The estimate, with the smallest interval around it that has all scores that a test accepts.
+
+    :param limits: of the score.
+    :param test: W and its variance at scores, float[n] each.
+    """
+    value = min(max(value, limits[0]), limits[1])
+    low, high = limits
+    for _ in range(2):  # the second time within a step of the first
+        grid = np.linspace(low, high, _POINTS)
+        difference, variance = test(grid)
+        accepted = grid[np.abs(difference) <= _NORMAL * np.sqrt(variance)]
+        ends = [value, *accepted[:1], *accepted[-1:]]
+        step = grid[1] - grid[0]
+        low, high = max(min(ends) - step, limits[0]), min(max(ends) + step, limits[1])
+    return Estimate(value, low, high)
+
+
+def covered_scores(
+    target: np.ndarray,
+    probability: np.ndarray,
+    key: jax.Array,
+    *,
+    noise_multiplier: float,
+    relation: str = "add_or_remove_one",
+    cut: float = _CUT,
+    bins: int = _BINS,
+) -> CoveredScores:
+    """Scores of predicted probabilities of class 1, through one release of whole numbers.
+
+    The privacy unit is a record: no person may have several.
+
+    It costs what one step without sampling costs at this noise multiplier: ``Phase(1.0,
+    noise_multiplier, 1)``, and in delta ``noise.integers.delta_cost`` of 2 ``bins`` + 1 draws.
+
+    >>> from workbench.models.covered_scores import covered_scores
+    >>> target = np.array([0, 1, 1, 0] * 100)
+    >>> scores = covered_scores(
+    ...     target, 0.2 + 0.6 * target, wb.noise.new_key(), noise_multiplier=1.0
+    ... )
+    >>> scores.auc()._fields, bool(scores.auc().low > 0.8)
+    (('value', 'low', 'high'), True)
+
+    :param target: 0 or 1, int[B]; whatever is not 1 counts as 0.
+    :param probability: of class 1, float[B]. One that is not a number counts as one half.
+    :param key: a ChaCha20 key that is used for nothing else.
+    :param noise_multiplier: sigma, as accountants take it.
+    :param relation: "add_or_remove_one", "replace_one" or "replace_special".
+    :param cut: bound of a log-likelihood in nats, public, in [0.1, 100].
+    :param bins: an even number, 2 to 1000, public.
+    :raises ArgumentError: naming the argument; ``noise_multiplier``, if there is more noise than
+        whole numbers hold.
+    :raises TypeError: if ``key`` is not a ChaCha20 key.
+    """
+    cut = _validate.number("cut", cut, at_least=0.1, at_most=100)
+    bins = 2 * (_validate.integer("bins", bins, at_least=2, at_most=1000) // 2)
+    sigma = _validate.number("noise_multiplier", noise_multiplier, at_least=0.1, at_most=1e5)
+    relation = _validate.choice("relation", relation, _MOVED)
+    moved = math.sqrt(_MOVED[relation]) / SENSITIVITY[relation]
+    per_record = math.floor(_NOISE / (sigma * moved * (1 + 1e-9)))
+    if per_record < 1:
+        raise _validate.ArgumentError(
+            "noise_multiplier", sigma, "is more noise than whole numbers hold."
+        )
+    is_one = np.asarray(target) == 1
+    with np.errstate(divide="ignore", invalid="ignore"):
+        chances = np.clip(np.nan_to_num(np.asarray(probability, np.float64), nan=0.5), 0.0, 1.0)
+        odds = np.log(chances) - np.log1p(-chances)
+    column = np.clip(np.floor((odds + cut) * (bins / (2 * cut))), 0, bins - 1).astype(np.int64)
+    counts = np.bincount(column + bins * is_one, minlength=2 * bins) * per_record
+    # a share of the bound, rounded: at most per_record spacings for each record
+    shares = np.minimum(np.logaddexp(0.0, np.where(is_one, -odds, odds)) / cut, 1.0)
+    total = np.rint(shares * per_record).astype(np.int64).sum(keepdims=True)
+    noised = with_noise(np.concatenate([counts, total]), per_record, key)
+    return CoveredScores(
+        noised[:-1].reshape(2, bins), -cut * float(noised[-1]), _NOISE / per_record, cut
+    )
