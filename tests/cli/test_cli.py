@@ -687,6 +687,23 @@ def test_account_finds_noise_from_epsilon(command):
     assert back["epsilon"] == answer["epsilon"]
 
 
+def test_account_tells_what_the_best_of_several_runs_costs(command):
+    plan = "--sampling-rate .1 --best-of 20"
+    answer = account(command, "--noise-multiplier 8.2", plan)
+    one = account(command, "--noise-multiplier 8.2 --sampling-rate .1")["epsilon"]
+    assert answer["epsilon_of_one_run"] == pytest.approx(one, rel=1e-4)
+    assert 1.3 * one < answer["epsilon"] < 1.7 * one
+    assert (answer["mean_runs"], answer["most_runs"]) == (20, 200)
+    noise = account(command, "--epsilon 1", plan)["noise_multiplier"]
+    back = account(command, "--noise-multiplier", noise, plan)
+    assert 0.999 < back["epsilon"] <= 1
+    code, out, _ = command(
+        "account --noise-multiplier 8.2 --delta 1e-3 --iterations 10 --best-of 5"
+    )
+    assert code == 0
+    assert re.search(r"^mean runs +5\.0$", out, re.MULTILINE)
+
+
 def test_account_prints_a_table_for_people(command):
     code, out, _ = command("account --noise-multiplier 2 --delta 1e-5 --iterations 10")
     assert code == 0
@@ -809,6 +826,9 @@ def test_account_draws_the_curve(command, tmp_path):
         ("--noise-multiplier 2 --epsilon 1 --sampling-rate .1", "leave out one of"),
         ("--noise-multiplier 2 --relation replace_one", "relation='replace_one': "),
         ("--noise-multiplier 2 --accountant moments", "accountant='moments': "),
+        ("--noise-multiplier 2 --best-of .5", "best_of=0.5: must be a finite number greater than"),
+        ("--noise-multiplier 2 --best-of 9 --compare", "best_of=9: has no --figure, --compare"),
+        ("--epsilon 1 --best-of 9 --sampling-rate .1 --noise-multiplier 2", "leave out one"),
         ("--noise-multiplier 2 --accountant fourier --sampling-rate 1", "not defined at q = 1"),
         ("--noise-multiplier 2 --figure curve.pdf", "figure='curve.pdf': must end in .png"),
         ("--noise-multiplier 2 --figure /no/such/curve.png", "cannot write there"),

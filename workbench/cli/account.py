@@ -7,11 +7,11 @@ import json
 import math
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from workbench import plots
+from workbench import _validate, plots
 from workbench._validate import ArgumentError, integer, text
 from workbench.cli.shell import DONE, Parser, add_command, add_json, add_settings, number
 
@@ -64,6 +64,13 @@ def add(commands: argparse._SubParsersAction[Parser]) -> None:
         "--compare", action="store_true", help="show the plan under every sampler and accountant"
     )
     account.add_argument(
+        "--best-of",
+        type=number,
+        metavar="RUNS",
+        help="of so many runs on average only the best is published: their number is drawn at "
+        "random and stays secret, and the score that decides is a part of each run",
+    )
+    account.add_argument(
         "--figure", metavar="FILE.png", help="draw the curve, or the comparison, to this file"
     )
 
@@ -74,7 +81,11 @@ def _account(arguments: argparse.Namespace) -> int:
     from workbench.privacy.steps import LAWS
 
     figure = None if arguments.figure is None else _writable_file(arguments.figure)
+    if arguments.best_of is not None:
+        _validate.number("best_of", arguments.best_of, above=1, at_most=5000)
     plan = _completed_plan(arguments)
+    if arguments.best_of is not None:
+        return _best_of(plan, arguments, figure)
     if arguments.compare:
         return _compare(plan, arguments, figure)
     accountant = {"accountant": arguments.accountant}
@@ -100,12 +111,7 @@ def _account(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print(json.dumps({**answer, "curve": curve}))
     else:
-        width = max(map(len, answer))
-        print(
-            "\n".join(
-                f"{name.replace('_', ' '):{width}}  {value}" for name, value in answer.items()
-            )
-        )
+        _print_facts(answer)
         print(f"\n{'steps':>12}  epsilon (upper bound)")
         longest = curve[-1][1] if curve else 0.0
         bar = "█" if (sys.stdout.encoding or "").lower().startswith("utf") else "#"
@@ -119,11 +125,47 @@ def _account(arguments: argparse.Namespace) -> int:
     return DONE
 
 
+def _print_facts(answer: Mapping[str, Any]) -> None:
+    width = max(map(len, answer))
+    print("\n".join(f"{name.replace('_', ' '):{width}}  {value}" for name, value in answer.items()))
+
+
+def _best_of(plan: Mapping[str, Any], arguments: argparse.Namespace, figure: Path | None) -> int:
+    """The cost of publishing the best of several runs of ``plan``."""
+    from workbench.privacy import accounting, selection
+    from workbench.privacy.steps import Steps
+
+    if figure is not None or arguments.compare or arguments.accountant != "pld":
+        raise ArgumentError(
+            "best_of", arguments.best_of, "has no --figure, --compare or --accountant."
+        )
+    runs, delta = selection.Runs.of_mean(arguments.best_of), plan["delta"]
+    of_one = Steps.checked(**{name: plan[name] for name in plan if name != "delta"})
+    phase = of_one.phases[0]
+    answer = {
+        "epsilon": accounting.round_up(selection.epsilon((of_one,), runs, delta), 5),
+        "epsilon_of_one_run": accounting.round_up(accounting.bound(of_one, delta), 5),
+        "delta": delta,
+        "relation": of_one.relation,
+        "unit": text("unit", arguments.unit),
+        "sampler": of_one.sampler,
+        **phase._asdict(),
+        "mean_runs": float(f"{runs.mean:.6g}"),
+        "most_runs": runs.most,
+        "gamma": runs.gamma,
+    }
+    if arguments.json:
+        print(json.dumps(answer))
+    else:
+        _print_facts(answer)
+    return DONE
+
+
 def _completed_plan(arguments: argparse.Namespace) -> dict[str, Any]:
     """The plan that is accounted for. The one of noise, steps and sampling rate that is left out
     follows from epsilon.
     """
-    from workbench.privacy import calibration
+    from workbench.privacy import calibration, selection
 
     plan: dict[str, Any] = {
         "sampler": arguments.sampler,
@@ -169,6 +211,12 @@ def _completed_plan(arguments: argparse.Namespace) -> dict[str, Any]:
     remaining = {name: value for name, value in plan.items() if name != missing[0]}
     if (plan["steps"] or 0) >= _MANY_STEPS:
         print(f"workbench account: {plan['steps']:,} steps may take some minutes.", file=sys.stderr)
+    if arguments.best_of is not None:
+        if missing != ["noise_multiplier"]:
+            raise ArgumentError(
+                "best_of", arguments.best_of, "takes --iterations, and finds --noise-multiplier."
+            )
+        remaining["runs"] = selection.Runs.of_mean(arguments.best_of)
     plan[missing[0]] = find[missing[0]](epsilon=arguments.epsilon, **remaining)
     return plan
 
