@@ -152,8 +152,8 @@ class CoveredScores:
     def _share(self, of_share: np.ndarray, of_all: np.ndarray) -> Estimate:
         """The share of the records of ``of_all`` that are in ``of_share``, masks of the counts."""
 
-        def test(shares: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-            weights = of_share.astype(float) - shares[:, None, None] * of_all
+        def test(rates: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+            weights = of_share.astype(float) - rates[:, None, None] * of_all
             of_records = (self.counts * weights**2).sum(axis=(1, 2))
             variance = self.deviation**2 * (weights**2).sum(axis=(1, 2))
             return (self.counts * weights).sum(axis=(1, 2)), variance + np.maximum(of_records, 0.0)
@@ -237,9 +237,9 @@ def covered_scores(
         odds = np.log(chances) - np.log1p(-chances)
     column = np.clip(np.floor((odds + cut) * (bins / (2 * cut))), 0, bins - 1).astype(np.int64)
     counts = np.bincount(column + bins * is_one, minlength=2 * bins) * per_record
-    # a share of the bound, rounded: at most per_record spacings for each record
-    shares = np.minimum(np.logaddexp(0.0, np.where(is_one, -odds, odds)) / cut, 1.0)
-    total = np.rint(shares * per_record).astype(np.int64).sum(keepdims=True)
+    # fractions of the bound, rounded: at most per_record spacings for each record
+    fractions = np.minimum(np.logaddexp(0.0, np.where(is_one, -odds, odds)) / cut, 1.0)
+    total = np.rint(fractions * per_record).astype(np.int64).sum(keepdims=True)
     noised = with_noise(np.concatenate([counts, total]), per_record, key)
     return CoveredScores(
         noised[:-1].reshape(2, bins), -cut * float(noised[-1]), _NOISE / per_record, cut
