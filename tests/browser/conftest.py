@@ -295,9 +295,11 @@ class Screen:
         self.field(label).press("Enter")
 
     def choose(self, label, option):
-        """Choose an option, also one that is marked as not for what else is chosen."""
+        """Choose an option, also one that is marked as the notebook's, or not for what else is
+        chosen.
+        """
         menu = self.field(label)
-        named = re.compile(rf"^{re.escape(option)}( \(not for .*\))?$")
+        named = re.compile(rf"^{re.escape(option)}( \((this notebook|not for .*)\))*$")
 
         def chosen():
             # ipywidgets' spaces
