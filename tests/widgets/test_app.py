@@ -820,6 +820,7 @@ def test_a_fit_is_old_while_other_records_are_still_unknown(screens, private_dat
     assert all("dpvi-old" in part._dom_classes for part in parts)
     screen.fit()
     assert "Not ready yet.</b> Complete Data." in screen.live.status.value
+    assert screen.subject.aim.value == "Fit"  # what it would predict is not known
     assert screen.tabs.open == "Data"
 
 

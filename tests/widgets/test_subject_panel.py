@@ -199,6 +199,19 @@ def test_before_a_fit_the_names_of_its_coefficients_or_the_diagram_stand_there()
     assert 'alt="the model"' in panel.view.value
 
 
+def test_the_words_before_the_menu_of_models_say_what_it_is_for():
+    panel, data = SubjectPanel(), wb.data.load("breast_cancer")
+    assert panel.aim.value == "Fit"
+    panel.show_aim(wb.models.get("logistic"), data)
+    assert panel.aim.value == "Predict <b>diagnosis</b> with"
+    panel.show_aim(wb.models.get("gmm"), data)
+    assert panel.aim.value == "Describe the records with"
+    panel.show_aim(wb.models.get("logistic"), dataclasses.replace(data, target_name="<b>"))
+    assert "Predict <b>&lt;b&gt;</b>" in panel.aim.value
+    panel.show_aim()
+    assert panel.aim.value == "Fit"
+
+
 def progress_of(names, *moments):
     followed = tuple((step, np.array(values)) for step, values in moments)
     return Progress(

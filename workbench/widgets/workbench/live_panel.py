@@ -63,7 +63,7 @@ class LivePanel:
         self.drawing_seconds = 0.0  # in the present run, for measurements
         self.frames = 0
         self._clear()
-        self.show_price(())
+        self.show_price()
         self.ready()
 
     def ready(self, missing: str = "") -> None:
@@ -108,7 +108,7 @@ class LivePanel:
         self._planned = chart([spent], steps, "Planned epsilon over the steps.")
         self._show_planned()
 
-    def show_price(self, near: Sequence[tuple[float, float]]) -> None:
+    def show_price(self, near: Sequence[tuple[float, float]] = ()) -> None:
         """Show how the noise of intervals depends on epsilon, for the fit that comes next.
 
         :param near: as ``Outlook.noise_near``; empty where that is not known.

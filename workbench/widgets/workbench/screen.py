@@ -99,15 +99,8 @@ class Workbench(RunScreen):
         self._outlooks = Latest("dpvi-outlook", pause=_PAUSE_SECONDS)
         self._compilations = Latest("dpvi-ahead")
         self._words, self._prices = Latest("dpvi-words", pause=0.0), Latest("dpvi-prices")
-        super().__init__(
-            model,
-            data,
-            options or {},
-            self._outlooks,
-            self._compilations,
-            self._words,
-            self._prices,
-        )
+        workers = self._outlooks, self._compilations, self._words, self._prices
+        super().__init__(model, data, options or {}, *workers)
         self._book = ledger_in_code(ledger)
         self._begun: Any = None  # settings of the fit that began last
         self._fitted: Any = None  # and of the fit that is shown
@@ -215,7 +208,8 @@ class Workbench(RunScreen):
         if self.data.is_incomplete:
             self._mark_old()
         self.privacy.show_unknown(f"{to_do} to see what this plan implies.")
-        self.live.show_price(())
+        self.live.show_price()
+        self.subject.show_aim()
         self.ledger.show_unknown()
 
     def _follow(self, settings: Settings) -> None:

@@ -36,17 +36,24 @@ class SubjectPanel:
     """The left half of the screen, ``view``, and the words before the menu of models, ``aim``."""
 
     def __init__(self) -> None:
-        self.aim = widgets.HTML(_aim(""))
+        self.aim = widgets.HTML()
+        self.show_aim()
         self.view = widgets.HTML(_framed("", "", ""))  # takes its room
         self._pictures = Latest("dpvi-subject")
         self._result: Any = None
         self._drawn: Any = None
         self._extent = 0.0  # of the axis so far, which never shrinks while estimates form
 
-    def show_aim(self, model: Model, dataset: Dataset) -> None:
-        """Say what the model is for: to predict the target, or to describe the records."""
-        reads_target = "y" in (model.arrays or ()) or "formula" in model.options
-        self.aim.value = _aim(dataset.target_name if reads_target else None)
+    def show_aim(self, model: Model | None = None, dataset: Dataset | None = None) -> None:
+        """Say what the model is for: to predict the target, or to describe the records. Nothing is
+        said where either is not known.
+        """
+        words = "Fit"
+        if model is not None and dataset is not None:
+            reads_target = "y" in (model.arrays or ()) or "formula" in model.options
+            target = f"Predict <b>{markup.escape(dataset.target_name or 'the target')}</b>"
+            words = f"{target if reads_target else 'Describe the records'} with"
+        self.aim.value = words
 
     def show_plan(self, prepared: PreparedFit, diagram: tuple[bytes, str]) -> None:
         """Before the first fit, show what it will be about.
@@ -170,13 +177,6 @@ def _text(moments: tuple[float, ...]) -> str:
     mean, deviation, low, high = moments
     digits = decimals(deviation)
     return f"{fixed(mean, digits)} [{fixed(low, digits)}, {fixed(high, digits)}]"
-
-
-def _aim(target: str | None) -> str:
-    """The words before the menu of models. :param target: None where nothing is predicted."""
-    if target is None:
-        return "Describe the records with"
-    return f"Predict <b>{markup.escape(target)}</b> with" if target else "Fit"
 
 
 def _counted(names: Sequence[object]) -> str:
