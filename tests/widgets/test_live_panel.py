@@ -231,6 +231,17 @@ def test_curves_of_earlier_fits_on_the_same_records_stay_as_faint_lines(done):
         assert lines(panel) == alone + more
 
 
+def test_the_name_of_an_earlier_curve_is_the_button_of_its_fit(done):
+    panel = LivePanel(lambda number, label, tooltip: f"<button>{number}: {label}</button>")
+    for number, history in ((3, HISTORY[:2]), (5, HISTORY)):  # which end apart
+        panel.begin(resumed=False)
+        panel.finish(Session(done, history=history), number)
+    named = f"epsilon {done.guarantee.epsilon:g}"
+    assert f"<button>3: {named}</button>" in panel.score.value
+    assert "<button>5" not in panel.score.value  # of the fit that is shown
+    assert 'role="img"' not in panel.score.value  # which would hide the button
+
+
 def test_a_stop_bounds_what_was_spent_before_it(cancelled):
     spent = tuple((step, 2.0 * step / 200) for step in (0, 60, 120))
     panel = LivePanel()

@@ -43,6 +43,7 @@ class Panel:
     :param words: how a value is written.
     :param names: further lines by their names. :param has_keys: whether these have colours, and
         keys above the chart.
+    :param links: HTML in place of the names that stand at the ends of lines, such as buttons.
     :param dots: values without a line, by the name of the line that they belong to.
     :param ticks: of the y axis; round numbers by default.
     """
@@ -59,6 +60,7 @@ class Panel:
     words: Callable[[float], str] = shown
     names: Mapping[str, Points] = field(default_factory=dict)
     has_keys: bool = False
+    links: Mapping[str, str] = field(default_factory=dict)
     dots: Mapping[str, Points] = field(default_factory=dict)
     ticks: tuple[float, ...] = ()
 
@@ -104,8 +106,9 @@ def chart(
         for index, panel in enumerate(panels)
     )
     label = escape(description, quote=True)
+    role = "group" if any(panel.links for panel in panels) else "img"  # which hides buttons
     return (
-        '<div class="dpvi-chart" role="img" '
+        f'<div class="dpvi-chart" role="{role}" '
         f'aria-label="{label}">{_keys(panels)}{body}{_axis(steps, levels)}<div '
         f'class="strips">{_strips(panels, max(steps, 1), levels)}</div></div>'
     )
@@ -217,7 +220,8 @@ def _lines(
             name: at(curve[-1][1]) for name, of in panel.names.items() if (curve := _finite(of))
         }
         newest = {"": at(points[-1][1])} if points else {}
-        labels += _names_apart(ends | newest, _APART * _TALL / panel.height)
+        words = {name: panel.links.get(name) or escape(name) for name in ends}
+        labels += _names_apart(ends | newest, _APART * _TALL / panel.height, words)
     for name, dots in panel.dots.items():
         path = "".join(
             f"M{1000 * step / steps:.4g},{at(value):.4g}h0"
@@ -274,14 +278,14 @@ def _start(points: Points, steps: int, limits: tuple[float, float]) -> str:
     )
 
 
-def _names_apart(ends: Mapping[str, float], least: float) -> str:
+def _names_apart(ends: Mapping[str, float], least: float, words: Mapping[str, str]) -> str:
     """Names above the ends of lines, as far as no other line ends nearby.
 
     :param ends: in units from the top of the panel, "" that of a line without a name.
-    :param least: how far apart ends must be.
+    :param least: how far apart ends must be. :param words: HTML of each name.
     """
     return "".join(
-        f'<span class="name" style="top:clamp(13px,{end:.4g}%,100%)">{escape(name)}</span>'
+        f'<span class="name" style="top:clamp(13px,{end:.4g}%,100%)">{words[name]}</span>'
         for name, end in ends.items()
         if name
         and all(

@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import ipywidgets as widgets
@@ -49,13 +49,15 @@ class LivePanel:
     spent, and all curves: ``status``, ``price``, ``score`` and ``curves`` are its widgets.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, button: Callable[..., str] | None = None) -> None:
+        """``button(number, label, tooltip)`` makes the HTML of what shows an earlier fit again."""
+        self._button = button
         self.status = widgets.HTML()
         self.price = widgets.HTML()
         self.score = widgets.HTML()
         self.curves = widgets.HTML()
-        # (name, history) of fits with the same records and score
-        self._earlier: list[tuple[str, tuple[Any, ...]]] = []
+        # (name, history, number) of fits with the same records and score
+        self._earlier: list[tuple[str, tuple[Any, ...], int]] = []
         self._about: Any = None  # what the curves are of
         self._planned = ""  # what stands where there is no curve
         self._drawn: Any = None
@@ -198,7 +200,12 @@ class LivePanel:
         self, name: str, label: str, history: Sequence[Any], baseline: dict[str, float] | None
     ) -> Panel:
         points = _points(history, name)
-        before = {named: _points(earlier, name) for named, earlier in self._earlier}
+        before = {named: _points(earlier, name) for named, earlier, _ in self._earlier}
+        links = {
+            named: self._button(number, named, "Show this fit again")
+            for named, _, number in self._earlier
+            if self._button is not None
+        }
         values = [value for _, value in points if value == value and abs(value) < np.inf]
         level = None
         # the ends of fits before, whose names stand there
@@ -219,6 +226,7 @@ class LivePanel:
             height=_TALL,
             words=functools.partial(of_score, name),
             names=before,
+            links=links,
         )
 
     def draw_end(self, session: Session) -> None:
@@ -227,9 +235,11 @@ class LivePanel:
             taken = session.result.guarantee
             self._draw(session, session.progress(), (taken.steps_taken, taken.epsilon_taken))
 
-    def finish(self, session: Session) -> None:
+    def finish(self, session: Session, number: int = 0) -> None:
         """Show how the fit ended, now that another may begin: its last curves and numbers, or the
         error with a folded traceback.
+
+        :param number: of its result, for the button that shows it again.
         """
         result = session.result
         folded = traceback_fold(session.details)
@@ -251,9 +261,9 @@ class LivePanel:
         history = session.progress().history
         if history and result.status == "done":
             named = f"epsilon {upper(result.guarantee.epsilon)}"
-            same = sum(name.startswith(named) for name, _ in self._earlier)
+            same = sum(name.startswith(named) for name, *_ in self._earlier)
             named += f" ({same + 1})" if same else ""
-            self._earlier = [*self._earlier[1 - _EARLIER :], (named, history)]
+            self._earlier = [*self._earlier[1 - _EARLIER :], (named, history, number)]
         waited = f", {duration(time.perf_counter() - self._began)}"  # with compiling and drawing
         self._show_end(result, session.problem, folded, waited)
 

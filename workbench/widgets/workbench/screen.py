@@ -115,8 +115,8 @@ class Workbench(RunScreen):
         )
         self.run = RunPanel(self._controls_changed)
         self.ledger = LedgerPanel(self._controls_changed, self.resume_saved, self._look_again)
-        self.live, self.outcome = LivePanel(), ResultPanel()
-        self.history = HistoryPanel(self.show_again)
+        self.history, self.outcome = HistoryPanel(self.show_again), ResultPanel()
+        self.live = LivePanel(self.history.presses.button)
         self._ends: dict[int, End] = {}  # by the identity of results in the history
         self._kept: Any = None  # the session of the last result
         self.subject = SubjectPanel()
@@ -225,6 +225,7 @@ class Workbench(RunScreen):
             self._look_again()
             return
         self.privacy.computing()
+        self.live.show_price()
         self._words.ask(lambda: self._say_ahead(settings), lambda _: None)
         self._outlooks.ask(
             lambda: self._look_ahead(settings), lambda ready: self._show_outlook(settings, ready)
@@ -558,7 +559,7 @@ class Workbench(RunScreen):
         if trace:
             self.live.show_broken(trace)
         else:
-            self.live.finish(session)
+            self.live.finish(session, len(self.history.results) - 1)
         if session.was_too_early and not session.prepared.has_begun:
             self._ready = self._last_ready  # which goes on compiling
         elif session.was_too_early or session.result is not None:
