@@ -284,15 +284,31 @@ def test_the_promise_is_shown_until_the_plan_is_unknown(panel, seen):
     panel.show_outlook(seen, AUTOMATIC, promised, another=True)  # beside a fit that has ended
     told = html.unescape(panel.promise.value)
     assert "Next fit:" in told
-    assert "epsilon 1, delta 0.001" in told
+    assert bound in told
     assert promised.in_brief() not in told
-    panel.show_begun()
-    assert promised.in_brief() in html.unescape(panel.promise.value)
+    panel.computing()
+    assert "Next fit:" in panel.promise.value
+    assert "epsilon" not in panel.promise.value
     panel.show_unknown("There is <none>.")
     assert "epsilon" not in panel.promise.value
     assert "There is &lt;none&gt;." in panel.promise.value
-    panel.show_begun()
+    panel.show_begun(None)
     assert "epsilon" not in panel.promise.value
+
+
+def test_the_promise_of_a_fit_that_runs_stands_whatever_the_controls_have(panel, seen):
+    facts = {"steps_taken": 800, "unit": "record", "dimension": 31, "caveats": ()}
+    promised = make_plan(SETTINGS, 455).guarantee(**facts)
+    other = dataclasses.replace(promised, epsilon=9.0)
+    panel.show_begun(promised)
+    before, panel.runs = panel.promise.value, True
+    panel.computing()
+    panel.show_words(seen, other)
+    panel.show_unknown("It is not.")
+    assert panel.promise.value == before
+    panel.runs = False
+    panel.show_words(seen, other)
+    assert "epsilon 9" in panel.promise.value
 
 
 def test_older_consequences_are_called_so_while_new_ones_are_computed(panel, seen):

@@ -67,8 +67,9 @@ def add(commands: argparse._SubParsersAction[Parser]) -> None:
         "--best-of",
         type=number,
         metavar="RUNS",
-        help="of so many runs on average only the best is published: their number is drawn at "
-        "random and stays secret, and the score that decides is a part of each run",
+        help="of so many runs on average (above 1, at most 1000) only the best is published: their "
+        "number is drawn at random and stays secret, and the score that decides is a part of each "
+        "run; not with --compare, --figure or --accountant",
     )
     account.add_argument(
         "--figure", metavar="FILE.png", help="draw the curve, or the comparison, to this file"
@@ -82,7 +83,7 @@ def _account(arguments: argparse.Namespace) -> int:
 
     figure = None if arguments.figure is None else _writable_file(arguments.figure)
     if arguments.best_of is not None:
-        _validate.number("best_of", arguments.best_of, above=1, at_most=5000)
+        _validate.number("best_of", arguments.best_of, above=1, at_most=1000)
     plan = _completed_plan(arguments)
     if arguments.best_of is not None:
         return _best_of(plan, arguments, figure)
@@ -214,7 +215,9 @@ def _completed_plan(arguments: argparse.Namespace) -> dict[str, Any]:
     if arguments.best_of is not None:
         if missing != ["noise_multiplier"]:
             raise ArgumentError(
-                "best_of", arguments.best_of, "takes --iterations, and finds --noise-multiplier."
+                "best_of",
+                arguments.best_of,
+                "takes --iterations and --sampling-rate, and finds --noise-multiplier.",
             )
         remaining["runs"] = selection.Runs.of_mean(arguments.best_of)
     plan[missing[0]] = find[missing[0]](epsilon=arguments.epsilon, **remaining)

@@ -118,6 +118,12 @@ class LivePanel:
         room = f'<div style="height:{_PRICE + _AROUND}px"></div>'
         self.price.value = _noise_near(near) if near else room
 
+    def forget_plan(self) -> None:
+        """Show no plan, until another one is known."""
+        self._planned = ""
+        self._show_planned()
+        self.show_price()
+
     def _show_planned(self) -> None:
         if self._is_planned:
             self.score.value = self._planned

@@ -24,6 +24,8 @@ __all__ = ["PrivacyPanel"]
 
 _PICTURE_WIDTH = 420
 _AUTOMATIC, _SHORT = "automatic", "auto"
+_UNKNOWN = markup.fact("Promised", "Not known yet", "Computing…")
+_NEXT_UNKNOWN = markup.note("Next fit:", "computing…")
 _RELATION_HELP = {
     "add_or_remove_one": "Hides whether a record was in the data.",
     "replace_one": "Hides whether the data contained a record or another one instead, but not the "
@@ -177,6 +179,8 @@ class PrivacyPanel:
     def _make_consequences(self) -> None:
         self.promise = fields.line()
         self._promised: Guarantee | None = None
+        self._is_another = False
+        self.runs = False  # whether a fit does, whose promise stands whatever the controls have
         self._headline, self._words = widgets.HTML(), widgets.HTML()
         self._picture = widgets.HTML(layout=widgets.Layout(visibility="hidden"))
 
@@ -279,8 +283,13 @@ class PrivacyPanel:
             else "Below are those of the plan before."
         )
         self._headline.value = markup.note("Computing what this plan means…", older)
-        if self._promised is None and self.promise.value:
-            fields.say(self.promise, markup.fact("Promised", "Not known yet", "Computing…"))
+        self._promised = None
+        if self.promise.value:
+            self._tell(_NEXT_UNKNOWN if self._is_another else _UNKNOWN)
+
+    def _tell(self, promise: str) -> None:
+        if not self.runs:
+            fields.say(self.promise, promise)
 
     def show_outlook(
         self,
@@ -327,18 +336,22 @@ class PrivacyPanel:
             f"<div style='margin-bottom:6px'>{markup.sentence(text)}</div>"
             for text in outlook.words()
         )
-        self._promised = promise
+        self._promised, self._is_another = promise, another
         if promise is None:
-            fields.say(self.promise, "")
+            self._tell("")
         elif another:
-            fields.say(self.promise, markup.note("Next fit:", promise.label(with_delta=True)))
+            told = f"{promise.label(with_delta=True)} per {promise.unit}"
+            self._tell(markup.note("Next fit:", told))
         else:
-            self.show_begun()
+            self._tell(promise_card("Promised", promise))
 
-    def show_begun(self) -> None:
-        """Show that the plan is that of the fit which begins."""
-        if self._promised is not None:
-            fields.say(self.promise, promise_card("Promised", self._promised))
+    def show_begun(self, promise: Guarantee | None) -> None:
+        """Show what a fit that runs promises; what the controls' plan does where that is not known
+        yet.
+        """
+        promise, self._is_another = promise or self._promised, False
+        told = _UNKNOWN if promise is None else promise_card("Promised", promise)
+        fields.say(self.promise, told)
 
     def show_unknown(self, reason: str) -> None:
         """Show why the consequences cannot be computed."""
@@ -348,7 +361,7 @@ class PrivacyPanel:
         self._picture.layout.visibility = "hidden"
         self._words.value = markup.sentence(reason)
         self._promised = None
-        fields.say(self.promise, markup.fact("Promised", "Not known yet", reason))
+        self._tell(markup.fact("Promised", "Not known yet", reason))
         self._headline.value = markup.note("The consequences are not known.", "")
 
     def _show_automatic(self) -> None:

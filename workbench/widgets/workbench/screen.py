@@ -52,8 +52,7 @@ if TYPE_CHECKING:
 __all__ = ["Workbench"]
 
 _PAUSE_SECONDS = 0.05  # fields report what was typed when they are left, so changes come one by one
-# the parts of the screen that have most widgets
-_LATE = ("Model", "Data", "Settings", "Fits", "Export")
+_LATE = ("Model", "Data", "Settings", "Fits", "Export")  # which have most widgets
 
 
 class Workbench(RunScreen):
@@ -207,9 +206,9 @@ class Workbench(RunScreen):
             self.live.ready(self._to_do)
         if self.data.is_incomplete:
             self._mark_old()
+            self.subject.show_aim()
         self.privacy.show_unknown(f"{to_do} to see what this plan implies.")
-        self.live.show_price()
-        self.subject.show_aim()
+        self.live.forget_plan()
         self.ledger.show_unknown()
 
     def _follow(self, settings: Settings) -> None:
@@ -225,7 +224,10 @@ class Workbench(RunScreen):
             self._look_again()
             return
         self.privacy.computing()
-        self.live.show_price()
+        self.live.forget_plan()
+        if self._known(settings) is None:  # what stands there is of another model or other records
+            self.subject.show_aim()
+            self.outcome.show_ahead("")
         self._words.ask(lambda: self._say_ahead(settings), lambda _: None)
         self._outlooks.ask(
             lambda: self._look_ahead(settings), lambda ready: self._show_outlook(settings, ready)
@@ -448,12 +450,13 @@ class Workbench(RunScreen):
     def _show_begun(self) -> None:
         self._begun = self._fitted = self._session.settings
         self.ledger.outdated()
-        self.privacy.show_begun()
+        self.privacy.show_begun(self._session.promise)
         self._show_running(True)
 
     def _show_running(self, running: bool, *, can_resume: bool = False) -> None:
         self.run.show_running(running, can_resume=can_resume)
         self.ledger.enable(not running)
+        self.privacy.runs = running
 
     def show_result(self, result: FitResult, dataset: Dataset) -> None:
         """Show the result of a fit that ran elsewhere, as if it were this screen's last fit.
@@ -535,6 +538,8 @@ class Workbench(RunScreen):
             now = session.progress()
             self.live.show(session, now)
             self.subject.show(session, now)
+            if not reached:
+                self.privacy.show_begun(session.promise)
             if has_steps and not reached:
                 reached = True
                 self._show_reached(session, now)

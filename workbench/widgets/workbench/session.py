@@ -162,6 +162,12 @@ class Session(Stoppable):
             names,
         )
 
+    @property
+    def promise(self) -> Any:
+        """The guarantee of all planned steps; None before they are known."""
+        fit = self.prepared
+        return None if fit is None else fit.guarantee(fit.privacy.iterations)
+
     def _enter(self, stage: str) -> None:
         self._stage, self._stage_began = stage, time.perf_counter()
 
