@@ -199,8 +199,8 @@ def test_all_that_matters_is_in_one_view(notebook, page, screenshots, tmp_path):
     bar = screen.root.locator(".dpvi-forest td.bar").first.bounding_box()
     axis = screen.root.locator(".dpvi-forest .x > div").bounding_box()
     assert (bar["x"], bar["width"]) == pytest.approx((axis["x"], axis["width"]), abs=1)
-    price, score = screen.root.locator(".dpvi-chart:visible").all()
-    assert "noise in intervals" in price.get_attribute("aria-label")
+    screen.root.get_by_label("The noise in intervals").wait_for()
+    _, score = screen.root.locator(".dpvi-chart:visible").all()
     chart = score.bounding_box()
     page.mouse.move(chart["x"] + 0.6 * chart["width"], chart["y"] + 60)
     assert re.search(

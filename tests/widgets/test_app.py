@@ -590,7 +590,7 @@ def test_the_promise_of_the_next_plan_is_shown_once_it_differs(screens, private_
     assert screen.privacy.promise.value == ""
     screen.privacy.epsilon.value = "0.5"
     settle(screen)
-    assert re.search("Next fit:.*epsilon 0.5,", screen.privacy.promise.value)
+    assert re.search("Next fit:.*epsilon 0.5 per ", screen.privacy.promise.value)
     assert "<b>epsilon 1," in screen.outcome.promised.value
 
 

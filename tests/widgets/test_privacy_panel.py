@@ -284,7 +284,7 @@ def test_the_promise_is_shown_until_the_plan_is_unknown(panel, seen):
     panel.show_outlook(seen, AUTOMATIC, promised, another=True)  # beside a fit that has ended
     told = html.unescape(panel.promise.value)
     assert "Next fit:" in told
-    assert bound in told
+    assert "epsilon 1 per <b>" in told
     assert promised.in_brief() not in told
     panel.computing()
     assert "Next fit:" in panel.promise.value

@@ -340,8 +340,7 @@ class PrivacyPanel:
         if promise is None:
             self._tell("")
         elif another:
-            told = f"{promise.label(with_delta=True)} per {promise.unit}"
-            self._tell(markup.note("Next fit:", told))
+            self._tell(markup.note("Next fit:", f"{promise.label()} per {promise.unit}"))
         else:
             self._tell(promise_card("Promised", promise))
 

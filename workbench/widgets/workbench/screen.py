@@ -224,10 +224,12 @@ class Workbench(RunScreen):
             self._look_again()
             return
         self.privacy.computing()
-        self.live.forget_plan()
-        if self._known(settings) is None:  # what stands there is of another model or other records
+        related = self._known(settings)
+        if related is None:  # what stands there is of another model or other records
             self.subject.show_aim()
             self.outcome.show_ahead("")
+        if related is None or related.settings.key != settings.key:
+            self.live.forget_plan()
         self._words.ask(lambda: self._say_ahead(settings), lambda _: None)
         self._outlooks.ask(
             lambda: self._look_ahead(settings), lambda ready: self._show_outlook(settings, ready)
@@ -276,9 +278,8 @@ class Workbench(RunScreen):
         last = self._last_ready
         if last is not None and last.settings.key == settings.key and last.prepared.has_begun:
             return last._replace(prepared=last.prepared.again())
-        dataset = self._loader.load(settings.data)
         related = self._known(settings)
-        prepared = settings.prepare(dataset)
+        prepared = settings.prepare(self._loader.load(settings.data))
         return ready_of(settings, prepared, None if related is None else related.diagram)
 
     def _known(self, settings: Settings) -> Ready | None:
@@ -352,9 +353,7 @@ class Workbench(RunScreen):
             self._compilations.ask(lambda: be_ready(prepared), lambda _: None)
 
     def _show_price(self, ready: Ready) -> Callable[[Sequence[Any] | Exception], None]:
-        """What shows how the noise of intervals depends on epsilon, once that is known: it takes
-        several calibrations.
-        """
+        """What shows the noise at other epsilons once it is known, which takes calibrations."""
 
         def show(near: Sequence[Any] | Exception) -> None:
             with self._showing:
