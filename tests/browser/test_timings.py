@@ -55,7 +55,7 @@ def test_what_a_user_waits_for(notebook, page):
         screen.field("epsilon").fill(epsilon)
         began = time.monotonic()
         screen.field("epsilon").press("Enter")
-        wait_for(lambda: f"epsilon {epsilon}," in facts.inner_text(), 20, "the consequences")  # noqa: B023
+        wait_for(lambda: f"epsilon {epsilon} per" in facts.inner_text(), 20, "the consequences")  # noqa: B023
         warm["key to consequences"].append(since(began))
         screen.comes_to_rest()
         began, waited = press_fit(screen)
