@@ -10,16 +10,6 @@ LABELS = ["age", "dose <mg>", "a, b [c]"]
 
 
 @pytest.fixture(scope="module")
-def draws():
-    random = np.random.default_rng(5)
-    skewed = random.gamma(1.5, 2.0, (4000, 3))
-    return {
-        "weights": skewed.astype(np.float32),
-        "intercept": random.normal(-1, 3, 4000).astype(np.float32),
-    }
-
-
-@pytest.fixture(scope="module")
 def posterior(draws):
     return arviz_adapter.to_posterior(
         draws, {"weights": LABELS, "absent": ["x"]}, {"label": "covered"}

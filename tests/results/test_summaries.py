@@ -11,16 +11,6 @@ LABELS = ["age", "dose <mg>", "a, b [c]"]
 
 
 @pytest.fixture(scope="module")
-def draws():
-    random = np.random.default_rng(5)
-    skewed = random.gamma(1.5, 2.0, (4000, 3))
-    return {
-        "weights": skewed.astype(np.float32),
-        "intercept": random.normal(-1, 3, 4000).astype(np.float32),
-    }
-
-
-@pytest.fixture(scope="module")
 def table(draws):
     return summary(draws, {"weights": LABELS, "absent": ["x"]})
 

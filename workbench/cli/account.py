@@ -18,6 +18,8 @@ from workbench.cli.shell import DONE, Parser, add_command, add_json, add_setting
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+    from workbench.privacy.selection import Runs
+
 __all__ = ["add"]
 
 _MANY_STEPS = 10**7  # above this one bound takes seconds, and a search minutes
@@ -67,9 +69,9 @@ def add(commands: argparse._SubParsersAction[Parser]) -> None:
         "--best-of",
         type=number,
         metavar="RUNS",
-        help="of so many runs on average (above 1, at most 1000) only the best is published: their "
-        "number is drawn at random and stays secret, and the score that decides is a part of each "
-        "run; not with --compare, --figure or --accountant",
+        help="publish only the best of several runs, RUNS on average (above 1, at most 1000): "
+        "their number is drawn at random and stays secret, and the score that decides is a part of "
+        "each run; not with --compare, --figure or --accountant",
     )
     account.add_argument(
         "--figure", metavar="FILE.png", help="draw the curve, or the comparison, to this file"
@@ -78,15 +80,17 @@ def add(commands: argparse._SubParsersAction[Parser]) -> None:
 
 def _account(arguments: argparse.Namespace) -> int:
     """``workbench account``; the exit code."""
-    from workbench.privacy import accounting
+    from workbench.privacy import accounting, selection
     from workbench.privacy.steps import LAWS
 
     figure = None if arguments.figure is None else _writable_file(arguments.figure)
+    runs = None
     if arguments.best_of is not None:
-        _validate.number("best_of", arguments.best_of, above=1, at_most=1000)
-    plan = _completed_plan(arguments)
-    if arguments.best_of is not None:
-        return _best_of(plan, arguments, figure)
+        mean = _validate.number("best_of", arguments.best_of, above=1, at_most=1000)
+        runs = selection.Runs.of_mean(mean)
+    plan = _completed_plan(arguments, runs)
+    if runs is not None:
+        return _best_of(plan, arguments, runs, figure)
     if arguments.compare:
         return _compare(plan, arguments, figure)
     accountant = {"accountant": arguments.accountant}
@@ -131,7 +135,9 @@ def _print_facts(answer: Mapping[str, Any]) -> None:
     print("\n".join(f"{name.replace('_', ' '):{width}}  {value}" for name, value in answer.items()))
 
 
-def _best_of(plan: Mapping[str, Any], arguments: argparse.Namespace, figure: Path | None) -> int:
+def _best_of(
+    plan: Mapping[str, Any], arguments: argparse.Namespace, runs: Runs, figure: Path | None
+) -> int:
     """The cost of publishing the best of several runs of ``plan``."""
     from workbench.privacy import accounting, selection
     from workbench.privacy.steps import Steps
@@ -140,9 +146,8 @@ def _best_of(plan: Mapping[str, Any], arguments: argparse.Namespace, figure: Pat
         raise ArgumentError(
             "best_of", arguments.best_of, "has no --figure, --compare or --accountant."
         )
-    runs, delta = selection.Runs.of_mean(arguments.best_of), plan["delta"]
+    delta = plan["delta"]
     of_one = Steps.checked(**{name: plan[name] for name in plan if name != "delta"})
-    phase = of_one.phases[0]
     answer = {
         "epsilon": accounting.round_up(selection.epsilon((of_one,), runs, delta), 5),
         "epsilon_of_one_run": accounting.round_up(accounting.bound(of_one, delta), 5),
@@ -150,7 +155,7 @@ def _best_of(plan: Mapping[str, Any], arguments: argparse.Namespace, figure: Pat
         "relation": of_one.relation,
         "unit": text("unit", arguments.unit),
         "sampler": of_one.sampler,
-        **phase._asdict(),
+        **of_one.phases[0]._asdict(),
         "mean_runs": float(f"{runs.mean:.6g}"),
         "most_runs": runs.most,
         "gamma": runs.gamma,
@@ -162,11 +167,11 @@ def _best_of(plan: Mapping[str, Any], arguments: argparse.Namespace, figure: Pat
     return DONE
 
 
-def _completed_plan(arguments: argparse.Namespace) -> dict[str, Any]:
+def _completed_plan(arguments: argparse.Namespace, runs: Runs | None) -> dict[str, Any]:
     """The plan that is accounted for. The one of noise, steps and sampling rate that is left out
     follows from epsilon.
     """
-    from workbench.privacy import calibration, selection
+    from workbench.privacy import calibration
 
     plan: dict[str, Any] = {
         "sampler": arguments.sampler,
@@ -212,14 +217,14 @@ def _completed_plan(arguments: argparse.Namespace) -> dict[str, Any]:
     remaining = {name: value for name, value in plan.items() if name != missing[0]}
     if (plan["steps"] or 0) >= _MANY_STEPS:
         print(f"workbench account: {plan['steps']:,} steps may take some minutes.", file=sys.stderr)
-    if arguments.best_of is not None:
+    if runs is not None:
         if missing != ["noise_multiplier"]:
             raise ArgumentError(
                 "best_of",
                 arguments.best_of,
                 "takes --iterations and --sampling-rate, and finds --noise-multiplier.",
             )
-        remaining["runs"] = selection.Runs.of_mean(arguments.best_of)
+        remaining["runs"] = runs
     plan[missing[0]] = find[missing[0]](epsilon=arguments.epsilon, **remaining)
     return plan
 

@@ -308,14 +308,13 @@ def profiles(
     :param near: an epsilon around which they are accurate relatively, also in the far tail.
     """
     certain, closed_form = _participation(plans), _known(plans)
-    exact = GaussianLoss(0.0).profile() if closed_form is None else closed_form.profile()
+    exact = [] if closed_form is None else [closed_form.profile()]
 
     def limited(profile: Callable[[np.ndarray], np.ndarray]) -> Callable[..., np.ndarray]:
-        def limit(epsilons: np.ndarray) -> np.ndarray:
-            deltas = np.minimum(profile(epsilons), certain)
-            return deltas if closed_form is None else np.minimum(deltas, exact(epsilons))
-
-        return limit
+        bounds = (profile, *exact)
+        return lambda epsilons: np.minimum(
+            np.min([bound(epsilons) for bound in bounds], 0), certain
+        )
 
     return [limited(loss.profile(near)) for loss in _losses(plans, coarse)]
 

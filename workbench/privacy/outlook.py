@@ -118,10 +118,10 @@ class Outlook:
         powers = range(
             math.ceil(math.log2(epsilon / _TIMES)), math.floor(math.log2(epsilon * _TIMES)) + 1
         )
-        planned = self._noise_for(epsilon)
         noises = {
             near: self._noise_for(near) for near in sorted({epsilon, *(2.0**k for k in powers)})
         }
+        planned = noises[epsilon]
         return tuple(
             (near, sigma / planned)
             for near, sigma in noises.items()

@@ -92,17 +92,19 @@ def status(line: str, done: float, end: str = "") -> str:
     :param done: of the work that is done, from 0 to 1. :param end: "cancelled" or "failed", which
         change the bar's colour.
     """
-    bar = f'<div class="dpvi-progress"><i class="{end}" style="width:{100 * done:.4g}%"></i></div>'
-    return f'<div role="status">{line}</div>{bar}'
+    return f'<div role="status">{line}</div>{_bar(done, end)}'
+
+
+def _bar(share: float, kind: str) -> str:
+    return (
+        f'<div class="dpvi-progress"><i class="{kind}" style="width:{100 * share:.4g}%"></i></div>'
+    )
 
 
 def meter(title: str, value: str, share: float) -> str:
     """A value (HTML) over a bar that is filled by ``share`` of its length."""
-    return (
-        f'<div class="dpvi-meter"><b>{escape(title)}</b><b>{escape(value)}</b></div>'
-        '<div class="dpvi-progress spent">'
-        f'<i style="width:{100 * min(share, 1.0):.4g}%"></i></div>'
-    )
+    words = f'<div class="dpvi-meter"><b>{escape(title)}</b><b>{escape(value)}</b></div>'
+    return words + _bar(min(share, 1.0), "spent")
 
 
 def paragraphs(told: Mapping[str, str]) -> str:
