@@ -40,6 +40,7 @@ def install(monkeypatch):
     for owner, name, of in (
         (functions.CompiledFunctions, "compute", compute),
         (functions.CompiledFunctions, "draw", draw),
+        (functions.CompiledFunctions, "predict", predict),
         (running._Group, "_evaluate", evaluate_lanes),
     ):
         stand_in = functools.cached_property(of)
@@ -228,6 +229,15 @@ def outputs_of(step, model, num_evaluation):
         return score, None if log_likelihood is None else score, predictions
 
     return outputs
+
+
+def predict(program):
+    """Probabilities at random."""
+
+    def predictions(params, records, key):
+        return np.random.default_rng(words(key)).uniform(0.01, 0.99, len(records[0]))
+
+    return predictions
 
 
 def draw(program):

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from workbench._validate import ArgumentError
     from workbench.auditing import audit
     from workbench.clipping import PrivacyModelError
+    from workbench.fitting.choosing import choose
     from workbench.fitting.fits import fit, prepare
     from workbench.fitting.groups import Execution, Privacy, Table, Training
     from workbench.fitting.look import look
@@ -58,6 +59,7 @@ _NAMES = {
     "Execution": "workbench.fitting.groups",
     "FitResult": "workbench.results",
     "audit": "workbench.auditing",
+    "choose": "workbench.fitting.choosing",
     "Privacy": "workbench.fitting.groups",
     "PrivacyModelError": "workbench.clipping",
     "Table": "workbench.fitting.groups",

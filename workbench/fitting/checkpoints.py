@@ -145,7 +145,7 @@ class Checkpoints:
         name = f"step-{step:012d}.npz"
         facts = {**progress, "step": step, "reached": max(reached, self._seen)}
         try:
-            self._save(name, arrays_of(state), {**facts, "owner": owners.own(_owners_folder())})
+            self.save(name, arrays_of(state), {**facts, "owner": owners.own(_owners_folder())})
         except OSError as error:
             raise OSError(
                 f"no checkpoint could be written in {self.folder} ({error.strerror or error})."
@@ -169,11 +169,12 @@ class Checkpoints:
         """
         order = 1 + max((_order(_facts_in(run)) or 0 for run in saved_runs()), default=0)
         facts = {**progress, "step": self._iterations, "reached": self._iterations, "order": order}
-        self._save(_FINISHED, params, facts)
+        self.save(_FINISHED, params, facts)
         _drop_states(self.folder)
         _prune(self.folder)
 
-    def _save(self, name: str, arrays: Mapping[str, np.ndarray], facts: Mapping[str, Any]) -> None:
+    def save(self, name: str, arrays: Mapping[str, np.ndarray], facts: Mapping[str, Any]) -> None:
+        """Write a sealed file. :raises OSError: if it cannot be written."""
         self.folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         self.folder.mkdir(mode=0o700, exist_ok=True)
         # as it will be read

@@ -12,6 +12,8 @@ from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, Protocol
 
+import jax
+
 from workbench import _compiled, _validate
 from workbench._limits import MAX_EPSILON
 from workbench.data import Dataset
@@ -35,11 +37,12 @@ from workbench.fitting.settings import (
 )
 from workbench.fitting.spec import FitRequest, FitSpec, resolve
 from workbench.fitting.tables import model_and_data
+from workbench.inference.step import PrivateStep
 from workbench.models.registry import AnyModel
 from workbench.privacy.plan import PrivacyPlan
 from workbench.results import FitResult
 
-__all__ = ["DeltaWarning", "fit", "planned", "prepare"]
+__all__ = ["DeltaWarning", "FlatRequest", "begun", "fit", "planned", "planned_of", "prepare"]
 
 
 class DeltaWarning(UserWarning):
@@ -49,7 +52,7 @@ class DeltaWarning(UserWarning):
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
-class _Flat(FormulaSettings, RunSettings, LedgerSettings, FitRequest):
+class FlatRequest(FormulaSettings, RunSettings, LedgerSettings, FitRequest):
     """All settings of a fit, each under its own name."""
 
     epsilon: float | None = setting(  # type: ignore[assignment]
@@ -89,14 +92,14 @@ class FitArguments(Noted):
         metadata=described(f"{about('data', FitRequest).help}; for a formula also a table")
     )
     _: KW_ONLY
-    epsilon: float | None = of("epsilon", _Flat)
+    epsilon: float | None = of("epsilon", FlatRequest)
     delta: float | None = of("delta")
     iterations: int | None = of("iterations")
     sampling_rate: float | None = of("sampling_rate")
     batch_size: int | None = of("batch_size")
     clip: float | str | None = of("clip")
     seed: int | None = of("seed")
-    private: bool = of("private", _Flat)
+    private: bool = of("private", FlatRequest)
     learning_rate: float | None = of("learning_rate")
     ledger: Any = of("ledger")
     family: Any = of("family")
@@ -115,14 +118,14 @@ class FitArguments(Noted):
 class PrepareArguments(FitArguments):
     """The arguments of ``prepare``."""
 
-    origin: Mapping[str, Any] | None = of("origin", _Flat)
+    origin: Mapping[str, Any] | None = of("origin", FlatRequest)
 
 
 _OF_RUNS = ("on_snapshot", "stop", "progress")
 
 
-def _flat(arguments: FitArguments, function: str) -> _Flat:
-    return _Flat(**flattened(arguments, _Flat, function))
+def _flat(arguments: FitArguments, function: str) -> FlatRequest:
+    return FlatRequest(**flattened(arguments, FlatRequest, function))
 
 
 @takes(PrepareArguments)
@@ -148,19 +151,37 @@ def prepare(arguments: PrepareArguments) -> PreparedFit:
     return _prepare(_flat(arguments, "prepare"))
 
 
-def _prepare(request: _Flat) -> PreparedFit:
+def _prepare(request: FlatRequest) -> PreparedFit:
     if not request.private:
         refuse_terms_of_privacy(request)
         request = dataclasses.replace(
             request, epsilon=MAX_EPSILON, estimator=request.estimator or "aligned", look=0.0
         )
         return prepare_without_privacy(_resolved(request)[0])
-    spec, plan, again = _planned(request)
+    spec, plan, again = planned_of(request)
     with _compiled.kept(spec.data.is_public and spec.data.evaluation_is_public):
         key = spec.new_key()
         step = spec.private_step(plan, key)
         if (affordable := plan.for_noise_in(spec.most_coordinates(step))) is not plan:
             plan, step = affordable, spec.private_step(affordable, key)
+    return begun(request, spec, plan, key, step, again)
+
+
+def begun(
+    request: FlatRequest,
+    spec: FitSpec,
+    plan: PrivacyPlan,
+    key: jax.Array,
+    step: PrivateStep | None = None,
+    again: Mapping[str, Any] | None = None,
+) -> PreparedFit:
+    """The fit of ``plan`` with ``key``, before its first step.
+
+    :param step: of ``spec.private_step`` for them, where it has been made. :param again: facts by
+        which the fit can be asked for again.
+    """
+    again = again or {}
+    with _compiled.kept(spec.data.is_public and spec.data.evaluation_is_public):
         step, state = spec.begin(plan, key, step)
     writes = spec.processes.is_first  # the ledger and checkpoints
     run_log = RunLog(
@@ -189,10 +210,10 @@ def planned(arguments: PrepareArguments) -> tuple[FitSpec, PrivacyPlan]:
 
     :raises ArgumentError: naming the argument and its value.
     """
-    return _planned(_flat(arguments, "planned"))[:2]
+    return planned_of(_flat(arguments, "planned"))[:2]
 
 
-def _planned(request: _Flat) -> tuple[FitSpec, PrivacyPlan, Mapping[str, Any]]:
+def planned_of(request: FlatRequest) -> tuple[FitSpec, PrivacyPlan, Mapping[str, Any]]:
     """What a fit is made of, and facts by which it can be asked for again."""
     if request.epsilon is None:
         raise _validate.ArgumentError(
@@ -207,8 +228,8 @@ def _planned(request: _Flat) -> tuple[FitSpec, PrivacyPlan, Mapping[str, Any]]:
     return spec, spec.plan(), again
 
 
-def _resolved(request: _Flat) -> tuple[FitSpec, Mapping[str, Any]]:
-    """As ``_planned``, without the plan."""
+def _resolved(request: FlatRequest) -> tuple[FitSpec, Mapping[str, Any]]:
+    """As ``planned_of``, without the plan."""
     model, data, again = model_and_data(request.model, request.data, request)
     return resolve(**{**request.passed_to(FitRequest), "model": model, "data": data}), again
 

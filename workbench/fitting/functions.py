@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import jax
 
-from workbench.fitting.evaluation import Outputs, evaluation_of
+from workbench.fitting.evaluation import Outputs, evaluation_of, predictor_of
 from workbench.inference.compiling import Compiling, jit_seldom_called
 from workbench.inference.state import Purpose, fast_child
 from workbench.inference.step import PrivateStep
@@ -46,6 +46,11 @@ class CompiledFunctions:
         records and a key.
         """
         return self._jit(evaluation_of(self._step, self._model, self._num_evaluation))
+
+    @functools.cached_property
+    def predict(self) -> Callable[..., jax.Array]:
+        """``evaluation.predictor_of``, jitted."""
+        return self._jit(predictor_of(self._step, self._model))
 
     @functools.cached_property
     def draw(self) -> Callable[[dict[str, Any], jax.Array, int], dict[str, jax.Array]]:

@@ -169,16 +169,18 @@ class PreparedFit:
             steps.compilation.result()
             functions.steps = steps
 
-    def again(self) -> PreparedFit:
+    def again(self, key: jax.Array | None = None) -> PreparedFit:
         """Prepare another fit of the same plan, with new randomness (a seed gives the same) and
         everything compiled.
 
         It spends its own epsilon.
+
+        :param key: that nothing else uses, instead of a new one.
         """
         spec = self.spec if self.plan.look is None else self.spec.declared or self.spec
         # of the spec before a look of the run: C and the number of records are those again
         plan = self.plan.after_look(spec.privacy, spec.data.num_train, is_vacant=spec.is_vacant)
-        key = spec.new_key()
+        key = spec.new_key() if key is None else key
         # again: an automatic guide keeps its starting values
         step, state = spec.begin(plan, key)
         fresh = dataclasses.replace(
@@ -204,6 +206,22 @@ class PreparedFit:
     def has_begun(self) -> bool:
         """Whether ``run`` has been called: the noise belongs to that run."""
         return self._last is not None
+
+    @property
+    def is_done(self) -> bool:
+        """Whether all steps were taken."""
+        return self._last is not None and self._last.status == "done"
+
+    @property
+    def metrics(self) -> Mapping[str, float]:
+        """The newest metrics of the evaluation records."""
+        return {} if self._last is None else self._last.metrics
+
+    @property
+    def unconstrained(self) -> dict[str, Any]:
+        """The parameters at the end of a run, as ``evaluator`` takes them."""
+        assert self._end is not None
+        return self.step.unconstrained(self._end, self.spec.averages)
 
     @property
     def moments(self) -> Moments | None:

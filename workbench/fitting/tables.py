@@ -33,7 +33,16 @@ from workbench.privacy.plan import PrivacyPlan
 if TYPE_CHECKING:
     from workbench.fitting.spec import FitSpec
 
-__all__ = ["TABLE", "Unlearned", "again_of", "is_formula", "is_table", "model_and_data"]
+__all__ = [
+    "OF_TABLES",
+    "TABLE",
+    "Unlearned",
+    "again_of",
+    "is_formula",
+    "is_table",
+    "model_and_data",
+    "shared_table",
+]
 
 TABLE = "table"  # in the origin of a checkpoint: how its data set was made of a table
 _TYPES = "types"  # there: the declaration of a table with columns declared by their type alone
@@ -42,7 +51,7 @@ _USUAL = 0.2  # of the rows, where evaluation records can be used
 
 _OF_COLUMNS = ("missing", "unit_id", "max_rows", "unit", "name")  # what a look needs of a table
 _MODEL = ("family", "link", "schema", "priors", "trials", "exposure", "observed")
-_TABLE = tuple(
+OF_TABLES = tuple(
     field.name for field in dataclasses.fields(FormulaSettings) if field.name not in _MODEL
 )
 
@@ -154,7 +163,7 @@ def model_and_data(
     :param model: a name, a formula, or a ``Model``. :param data: a name, a table, or a ``Dataset``.
     :raises ArgumentError: naming the argument.
     """
-    of_model, of_table = settings.given_of(_MODEL), settings.given_of(_TABLE)
+    of_model, of_table = settings.given_of(_MODEL), settings.given_of(OF_TABLES)
     if is_formula(model):
         look = getattr(settings, "look", None)
         learned = look.schema if isinstance(look, Look) else None
@@ -181,6 +190,31 @@ def model_and_data(
         name, value = next(iter(of_table.items()))
         raise ArgumentError(name, value, "applies only to a table; a Dataset already fixes it.")
     return model, data, {}
+
+
+def shared_table(text: str, frame: pd.DataFrame, settings: FormulaSettings) -> Dataset:
+    """The data set of a table with all columns that are declared, which formulas of one response
+    share; a fifth of the rows is held out, unless ``settings`` say otherwise.
+
+    :param text: one of the formulas.
+    :raises ArgumentError: naming the argument.
+    """
+    of_model, of_table = settings.given_of(_MODEL), settings.given_of(OF_TABLES)
+    if "evaluation" not in of_table:
+        of_table = {"evaluation_fraction": _USUAL} | of_table
+    if not is_complete(of_model.get("schema") or {"": float}):
+        raise ArgumentError(
+            "schema",
+            of_model.get("schema"),
+            "must declare range or levels of each column, because rows are held out by what they "
+            "contain.",
+        )
+    model: Any = _formula(text, frame, of_model, of_table, None)[0]
+    declared = Schema.from_declaration(of_model["schema"]).columns
+    columns = dataclasses.replace(
+        model.columns, schema=Schema({**declared, **model.columns.schema.columns})
+    )
+    return columns.dataset(frame, **of_table)
 
 
 def again_of(facts: Mapping[str, Any], data: Any) -> tuple[Any, dict[str, Any]]:

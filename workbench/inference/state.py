@@ -47,6 +47,8 @@ class Purpose(enum.IntEnum):
     LOOK = 104
     STEPS_AFTER_LOOK = 105
     UNDECLARED = 106
+    RUNS = 107
+    SCORES = 108
 
 
 class DPVIState(NamedTuple):

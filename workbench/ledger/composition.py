@@ -42,7 +42,7 @@ from workbench.noise.normals import NORMAL_BOUND
 from workbench.privacy import accounting
 from workbench.privacy.accounting import round_up
 from workbench.privacy.guarantee import Guarantee, change_of
-from workbench.privacy.steps import LAWS, SENSITIVITY, Steps
+from workbench.privacy.steps import LAWS, SENSITIVITY
 from workbench.sampling.poisson import overflow_capacity
 
 __all__ = ["TotalPrivacy", "implementation_delta", "total"]
@@ -181,7 +181,7 @@ def _of_two(epsilon: float, delta: float) -> float:
 
 
 def _ideal_epsilon(
-    plans: tuple[Steps, ...], delta: float, changes: int, coarse: bool = False
+    plans: tuple[accounting.Plan, ...], delta: float, changes: int, coarse: bool = False
 ) -> float:
     """Upper bound on the epsilon of ideal fits at ``delta``; infinite if there is none."""
     if changes == 1:
@@ -253,7 +253,7 @@ def _rounding(fit: Guarantee, allowance: float, changes: int) -> float:
     if LAWS[fit.sampler].hides_size:
         failure = min(
             failure,
-            fit.steps
+            fit.expected_steps
             * _total_variation(fit.sampler, fit.sampling_rate, max(fit.num_records, MOST_RECORDS)),
         )
     failure += _noise(fit)

@@ -34,9 +34,10 @@ from workbench.data.counting import with_noise
 from workbench.noise.integers import FINEST
 from workbench.privacy.steps import SENSITIVITY
 
-__all__ = ["CoveredScores", "Estimate", "covered_scores"]
+__all__ = ["BINS", "CoveredScores", "Estimate", "covered_scores"]
 
-_CUT, _BINS = 4.0, 20
+BINS = 20  # by default
+_CUT = 4.0
 _NOISE = 2.0 ** (11 + FINEST)  # standard deviation of the finest noise, in spacings
 _NORMAL = 1.6448536269514722  # standard deviations of a 90 % interval
 _POINTS = 201  # of a score's range that are tested at once
@@ -193,7 +194,7 @@ def covered_scores(
     noise_multiplier: float,
     relation: str = "add_or_remove_one",
     cut: float = _CUT,
-    bins: int = _BINS,
+    bins: int = BINS,
 ) -> CoveredScores:
     """Scores of predicted probabilities of class 1, through one release of whole numbers.
 

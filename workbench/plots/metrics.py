@@ -7,7 +7,16 @@ from typing import Any
 
 from workbench._numbers import MINUS, shown
 
-__all__ = ["in_words", "labelled", "limits", "of_score", "score_name", "title_of", "words_of"]
+__all__ = [
+    "in_words",
+    "interval_of",
+    "labelled",
+    "limits",
+    "of_score",
+    "score_name",
+    "title_of",
+    "words_of",
+]
 
 # the first of these that a run has is shown beside the ELBO: (name, unit)
 _WORDS = {
@@ -42,15 +51,29 @@ def labelled(unit: str, label: str) -> str:
     return " · ".join(filter(None, [unit, f"evaluation records: {sign}{label}"]))
 
 
-def in_words(metrics: Mapping[str, Any], names: Iterable[str] | None = None) -> list[str]:
+def in_words(
+    metrics: Mapping[str, Any],
+    names: Iterable[str] | None = None,
+    intervals: Mapping[str, tuple[float, float]] | None = None,
+) -> list[str]:
     """Name and value of each metric, or of ``names``; a value that is not a number, as a user's own
     may be, as it is.
+
+    :param intervals: of metrics that have one.
     """
     return [
-        f"{words_of(name)[0]} {of_score(name, value)}"
+        f"{words_of(name)[0]} {of_score(name, value)}{interval_of(name, intervals or {})}"
         for name in names or metrics
         if (value := metrics.get(name)) is not None
     ]
+
+
+def interval_of(metric: str, intervals: Mapping[str, tuple[float, float]]) -> str:
+    """ " (low to high)", or nothing for a metric without an interval."""
+    if metric not in intervals:
+        return ""
+    low, high = (of_score(metric, end) for end in intervals[metric])
+    return f" ({low} to {high})"
 
 
 def of_score(metric: str, value: object) -> str:

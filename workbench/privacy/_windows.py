@@ -17,6 +17,7 @@ from scipy import fft
 from scipy.linalg import blas
 
 from workbench.privacy.allocated_gaussian import AllocatedGaussian
+from workbench.privacy.known_loss import KnownLoss
 from workbench.privacy.sampled_gaussian import SampledGaussian
 
 __all__ = ["STEP_ERROR", "SUM_ERROR", "Grid", "GridStep", "Step", "Window", "convolved"]
@@ -28,7 +29,7 @@ SUM_ERROR = 4 * np.finfo(float).eps  # of sums over a grid, times its length, re
 STEP_ERROR = 64 * np.finfo(float).eps
 _UNDERFLOW = 746.0  # e^-746 is 0 in float64
 
-Step: TypeAlias = SampledGaussian | AllocatedGaussian
+Step: TypeAlias = SampledGaussian | AllocatedGaussian | KnownLoss
 
 
 class Grid(NamedTuple):

@@ -12,7 +12,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -22,10 +22,19 @@ from workbench.privacy._windows import Step
 from workbench.privacy.allocated_gaussian import AllocatedGaussian
 from workbench.privacy.pld import LARGEST_EPSILON, ComposedLoss
 from workbench.privacy.sampled_gaussian import SampledGaussian
-from workbench.privacy.steps import SENSITIVITY, Epochs, Phase, Steps, first_steps, no_law
+from workbench.privacy.steps import (
+    SENSITIVITY,
+    Epochs,
+    Phase,
+    Repeated,
+    Steps,
+    first_steps,
+    no_law,
+)
 
 __all__ = [
     "ACCOUNTANTS",
+    "Plan",
     "delta",
     "epsilon",
     "epsilon_curve",
@@ -33,6 +42,7 @@ __all__ = [
     "round_up",
     "total_epsilon",
     "trade_off",
+    "trade_off_of",
 ]
 
 ACCOUNTANTS = ("pld", "rdp", "rdp_classic", "fourier")
@@ -48,7 +58,10 @@ def round_up(value: float, digits: int) -> float:
     return rounded if rounded >= value else rounded + 10.0**-digits
 
 
-def _parts(plans: Sequence[Steps]) -> tuple[float, list[Phase], list[Epochs]]:
+Plan: TypeAlias = Steps | Repeated
+
+
+def _parts(plans: Sequence[Plan]) -> tuple[float, list[Phase], list[Epochs]]:
     """What plans compose of.
 
     :return: (sum of 1 / sigma^2 over the steps that a record enters for sure, without sampling;
@@ -58,6 +71,8 @@ def _parts(plans: Sequence[Steps]) -> tuple[float, list[Phase], list[Epochs]]:
     sampled: list[Phase] = []
     allocated: list[Epochs] = []
     for plan in plans:
+        if not isinstance(plan, Steps):
+            continue  # it has a loss of its own
         if plan.law.participation == "random step":
             allocated += [epoch for epoch in plan.epochs if epoch.length > 1]
             unsampled = [
@@ -76,7 +91,7 @@ def _parts(plans: Sequence[Steps]) -> tuple[float, list[Phase], list[Epochs]]:
     return squares, sampled, allocated
 
 
-def _losses(plans: Sequence[Steps], coarse: bool) -> list[GaussianLoss | ComposedLoss]:
+def _losses(plans: Sequence[Plan], coarse: bool) -> list[GaussianLoss | ComposedLoss]:
     """The privacy loss of all plans under one relation, in each direction (a single one if both are
     the same).
     """
@@ -84,7 +99,8 @@ def _losses(plans: Sequence[Steps], coarse: bool) -> list[GaussianLoss | Compose
     squares, sampled, allocated = _parts(plans)
     # Gaussian mechanisms compose to one
     mu = SENSITIVITY[relation] * math.sqrt(squares)
-    if not (sampled or allocated):
+    repeated = [plan for plan in plans if not isinstance(plan, Steps)]
+    if not (sampled or allocated or repeated):
         return [GaussianLoss(mu)]
     directions = ("replace",) if relation == "replace_one" else ("remove", "add")
 
@@ -100,6 +116,9 @@ def _losses(plans: Sequence[Steps], coarse: bool) -> list[GaussianLoss | Compose
                 epochs.length, 1 / epochs.noise_multiplier, direction, epochs.released
             )
             counts[epoch] = counts.get(epoch, 0) + epochs.repeated
+        for plan in repeated:
+            loss = plan.loss(direction)
+            counts[loss] = counts.get(loss, 0) + 1
         if mu > 0:
             counts[SampledGaussian(1.0, mu, direction)] = 1
         return ComposedLoss(tuple(counts.items()), coarse)
@@ -107,11 +126,13 @@ def _losses(plans: Sequence[Steps], coarse: bool) -> list[GaussianLoss | Compose
     return [composed(direction) for direction in directions]
 
 
-def _participation(plans: Sequence[Steps]) -> float:
+def _participation(plans: Sequence[Plan]) -> float:
     """Upper bound on the probability that a given record enters any step. With this delta even
     epsilon = 0 holds.
     """
     squares, sampled, allocated = _parts(plans)
+    if not all(isinstance(plan, Steps) for plan in plans):
+        return 1.0
     if squares or any(epoch.released == epoch.length for epoch in allocated):
         return 1.0
     rates = [(phase.sampling_rate, phase.steps) for phase in sampled]
@@ -121,7 +142,7 @@ def _participation(plans: Sequence[Steps]) -> float:
 
 
 @functools.lru_cache(maxsize=1024)
-def total_epsilon(plans: tuple[Steps, ...], delta: float, coarse: bool = False) -> float:
+def total_epsilon(plans: tuple[Plan, ...], delta: float, coarse: bool = False) -> float:
     """Upper bound by "pld" on epsilon of several runs on the same records, by any samplers under
     one relation.
 
@@ -132,6 +153,9 @@ def total_epsilon(plans: tuple[Steps, ...], delta: float, coarse: bool = False) 
         raise _validate.ArgumentError(
             "plans", plans, "must be one or more plans, all under the same relation."
         )
+    first, *others = plans
+    if not (others or isinstance(first, Steps)):
+        return first.epsilon(delta)
     if _participation(plans) <= delta:
         return 0.0
     worst = max(loss.epsilon(delta) for loss in _losses(plans, coarse))
@@ -139,21 +163,24 @@ def total_epsilon(plans: tuple[Steps, ...], delta: float, coarse: bool = False) 
     return worst if closed_form is None else min(worst, closed_form.epsilon(delta))
 
 
-def _known(plans: Sequence[Steps]) -> GaussianLoss | None:
+def _known(plans: Sequence[Plan]) -> GaussianLoss | None:
     """If records are allocated, a loss that is no smaller: that of the same steps, if a record
     entered known ones.
 
     It has an answer where no grid is large enough.
     """
-    if not any(plan.law.participation == "random step" for plan in plans):
+    steps = [plan for plan in plans if isinstance(plan, Steps)]
+    if len(steps) < len(plans) or not any(
+        plan.law.participation == "random step" for plan in steps
+    ):
         return None
-    uses = [phase for plan in plans for phase in plan.uses_of_a_record]
+    uses = [phase for plan in steps for phase in plan.uses_of_a_record]
     squares = sum(phase.steps / phase.noise_multiplier**2 for phase in uses)
     return GaussianLoss(SENSITIVITY[plans[0].relation] * math.sqrt(squares))
 
 
 @functools.lru_cache(maxsize=4096)
-def bound(steps: Steps, delta: float, coarse: bool = False) -> float:
+def bound(steps: Plan, delta: float, coarse: bool = False) -> float:
     """``total_epsilon`` of one run."""
     return total_epsilon((steps,), delta, coarse)
 
@@ -299,7 +326,7 @@ def epsilon_curve(
 
 
 def profiles(
-    plans: Sequence[Steps], near: float = 0.0, coarse: bool = False
+    plans: Sequence[Plan], near: float = 0.0, coarse: bool = False
 ) -> list[Callable[[np.ndarray], np.ndarray]]:
     """Upper bounds on delta of several runs on the same records, as functions of many epsilons >=
     0: one for each direction, or a single one if both are the same.
@@ -320,7 +347,7 @@ def profiles(
 
 
 @functools.lru_cache(maxsize=256)
-def _profile(plan: Steps) -> tuple[np.ndarray, np.ndarray]:
+def _profile(plan: Plan) -> tuple[np.ndarray, np.ndarray]:
     """(epsilons, upper bounds on delta at them), from which trade-off curves are computed."""
     epsilons = np.concatenate([[0.0], np.geomspace(1e-4, 60.0, 240)])
     return epsilons, np.max([profile(epsilons) for profile in profiles((plan,))], axis=0)
@@ -354,6 +381,16 @@ def trade_off(
     :raises ArgumentError: naming the argument and its value.
     """
     plan = Steps.checked(sampler, relation, sampling_rate, noise_multiplier, steps)
+    return trade_off_of(plan, false_positive_rates, extra_delta, largest_epsilon)
+
+
+def trade_off_of(
+    plan: Plan,
+    false_positive_rates: Any,
+    extra_delta: float = 0.0,
+    largest_epsilon: float = math.inf,
+) -> np.ndarray:
+    """``trade_off`` of anything that composes."""
     several = isinstance(false_positive_rates, (list, tuple, np.ndarray))
     requested_rates = list(false_positive_rates) if several else [false_positive_rates]
     rates = np.array(

@@ -28,7 +28,7 @@ from __future__ import annotations
 
 import functools
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy.special import ndtr
@@ -66,6 +66,10 @@ class AllocatedGaussian:
     is_upper: bool = True
     reach: float = REACH
     floor: float = -math.inf
+
+    def within(self, reach: float, floor: float = -math.inf) -> AllocatedGaussian:
+        """The same step with another reach and floor."""
+        return replace(self, reach=reach, floor=floor)
 
     @functools.cached_property
     def _atoms(self) -> tuple[np.ndarray, np.ndarray, float]:

@@ -10,6 +10,7 @@ from typing import Any
 import attr
 
 from workbench._lazy import dp_event
+from workbench.privacy.accounting import Plan
 from workbench.privacy.steps import Phase, Steps, no_law
 
 __all__ = ["event_of", "from_json", "of_phase", "to_json"]
@@ -17,13 +18,17 @@ __all__ = ["event_of", "from_json", "of_phase", "to_json"]
 _SHARE = 10**9  # stands for N in q N / N; only the quotient counts
 
 
-def event_of(plan: Steps) -> dp_event.DpEvent:
+def event_of(plan: Plan) -> dp_event.DpEvent:
     """The event of all steps of a run with one phase, and of a look before them.
+
+    dp-accounting has none for a choice, and its accountants refuse the one that stands for it.
 
     No event says that a record enters one minibatch per epoch, at random or not, so for shuffled
     and allocated records the steps that can hold one record are counted, as if they were known:
     right, but far more than allocated ones cost.
     """
+    if not isinstance(plan, Steps):
+        return dp_event.UnsupportedDpEvent()
     counts: dict[Phase, int] = {}
     for use in plan.uses_of_a_record:
         step = use._replace(steps=1)

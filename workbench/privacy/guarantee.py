@@ -18,7 +18,7 @@ from workbench._numbers import count, upper
 from workbench._validate import ArgumentError
 from workbench.privacy import accounting
 from workbench.privacy.accounting import round_up
-from workbench.privacy.steps import LAWS, Schedule, Steps, looked
+from workbench.privacy.steps import LAWS, Steps, looked
 
 __all__ = ["Guarantee", "change_of", "check_epsilon", "check_form", "epsilon_of_steps", "percent"]
 
@@ -114,13 +114,9 @@ def check_form(field: str, values: Any) -> None:
 
     :param field: its name, for errors. :raises FormError: naming a field in it.
     """
-    is_private = not (isinstance(values, dict) and values.get("private") is False)
-    if is_private:
-        _schema.record(_FORMS)(field, values)
-    else:
-        from workbench.privacy.no_privacy import FORMS
-
-        _schema.record({**_FORMS, **FORMS})(field, values)
+    kind = _kind_of(values)
+    _schema.record({**_FORMS, **kind.forms()})(field, values)
+    is_private = values.get("private") is not False
     within = f"{field}." if field else ""
     if is_private:
         try:
@@ -144,6 +140,19 @@ def check_form(field: str, values: Any) -> None:
         )
     if is_private and values["epsilon_taken"] > values["epsilon"]:
         raise _schema.FormError(f"{within}epsilon_taken", "must not be greater than epsilon.")
+
+
+def _kind_of(values: Any) -> type[Guarantee]:
+    """The class whose ``to_dict`` wrote ``values``."""
+    if isinstance(values, dict) and values.get("private") is False:
+        from workbench.privacy.no_privacy import NoPrivacy
+
+        return NoPrivacy
+    if isinstance(values, dict) and "candidates" in values:
+        from workbench.privacy.chosen import Chosen
+
+        return Chosen
+    return Guarantee
 
 
 @dataclass(frozen=True)
@@ -235,15 +244,23 @@ class Guarantee:
             f", delta {upper(self.delta)}" if with_delta else ""
         )
 
-    def accounted(self, steps: int | None = None) -> Steps:
+    @classmethod
+    def forms(cls) -> dict[str, _schema.Form]:
+        """The forms of fields that only this kind has in a file."""
+        return {}
+
+    @property
+    def expected_steps(self) -> float:
+        """How many planned steps read minibatches, on average."""
+        return self.steps
+
+    def accounted(self, steps: int | None = None) -> accounting.Plan:
         """The look and the first ``steps`` steps as accountants take them; by default all planned
         steps.
         """
-        return Steps.checked(self.sampler, self.relation, *self._schedule(steps))
-
-    def _schedule(self, steps: int | None = None) -> Schedule:
         count = self.steps if steps is None else steps
-        return looked(self.look_noise, self.sampling_rate, self.noise_multiplier, count)
+        schedule = looked(self.look_noise, self.sampling_rate, self.noise_multiplier, count)
+        return Steps.checked(self.sampler, self.relation, *schedule)
 
     def to_dict(self) -> dict[str, Any]:
         """All fields as JSON-ready values."""
@@ -255,12 +272,14 @@ class Guarantee:
 
         :raises FormError: naming a field that no guarantee has.
         """
-        if values.get("private") is False:
-            from workbench.privacy.no_privacy import NoPrivacy
-
-            return NoPrivacy.from_dict(values)
         check_form("", values)
-        return cls(**{**values, "caveats": tuple(values["caveats"])})
+        kind = _kind_of(values)
+        return kind(**kind.decoded({**values, "caveats": tuple(values["caveats"])}))
+
+    @classmethod
+    def decoded(cls, values: dict[str, Any]) -> dict[str, Any]:
+        """The fields of what is in a file, whose form was checked."""
+        return values
 
     def attack_bounds(self) -> dict[str, float]:
         """Bounds on the success of an attacker who knows everything except whether one record is in
@@ -297,14 +316,8 @@ class Guarantee:
         return np.array([min(1.0, round_up(float(rate), 4)) for rate in rates])
 
     def _true_positive_rates(self, rates: Sequence[float]) -> np.ndarray:
-        curve = accounting.trade_off(
-            sampler=self.sampler,
-            relation=self.relation,
-            **self._schedule()._asdict(),
-            false_positive_rates=rates,
-            extra_delta=self.overflow_delta + self.noise_delta,
-            largest_epsilon=self.epsilon,
-        )
+        extra = self.overflow_delta + self.noise_delta
+        curve = accounting.trade_off_of(self.accounted(), rates, extra, self.epsilon)
         return np.minimum(curve, accounting.region(self.epsilon, self.delta, np.array(rates)))
 
     def in_brief(self) -> str:
@@ -351,31 +364,13 @@ class Guarantee:
         """
         bounds = self.attack_bounds()
         caught = percent(bounds["true_positive_rate_at_1_percent"])
-        law = LAWS[self.sampler]
-        epoch = law.steps_per_epoch(self.sampling_rate) if law.has_epochs else 0
-        minibatches = law.minibatches.format(rate=self.sampling_rate, epoch=_plain_count(epoch))
-        opinion = f"; {self.second_opinion}" if self.second_opinion else ""
-        relation = self.relation.replace("_", " ")
-        clipped = (_ADAPTED if self.adapts_clip else _CLIPPED[self.clipping]).format(clip=self.clip)
-        origin = (
-            f"The guarantee comes from {_plain_count(self.steps)} planned steps of DP-VI: "
-            f"{minibatches}, {self._gradients}"
-        )
-        if self.released != "gradients":
-            origin = _SINGLE_RELEASES[self.released]
-        if self.released == "counts":
-            clipped = f"of norm {self.clip:g} at most"
         lines = [
             self.headline(),
             f"A test that wrongly accuses 1 % of outsiders finds at most {caught} of those who "
             "took part, and its positive answer raises a suspicion of 50 % to at most "
             f"{percent(bounds['belief_from_half'])}.",
-            f"{origin} {clipped}, Gaussian noise of {self.noise_multiplier:g} times that norm "
-            f"(accountant: {self.accountant.upper()}, an upper bound{opinion}; relation: "
-            f"{relation}).",
+            *self.origin(),
         ]
-        if self.look_noise:
-            lines.append(_LOOK.format(noise=self.look_noise))
         if self.relation == "add_or_remove_one" and not self.covers_deletion:
             lines.append(_DELETION)
         if self.against_storage:
@@ -391,6 +386,31 @@ class Guarantee:
         if self.caveats:
             lines.append("Conditions: " + " ".join(self.caveats))
         return "\n\n".join(lines)
+
+    def origin(self) -> list[str]:
+        """What was done to the records, paragraphs of ``statement``."""
+        law = LAWS[self.sampler]
+        epoch = law.steps_per_epoch(self.sampling_rate) if law.has_epochs else 0
+        minibatches = law.minibatches.format(rate=self.sampling_rate, epoch=_plain_count(epoch))
+        opinion = f"; {self.second_opinion}" if self.second_opinion else ""
+        relation = self.relation.replace("_", " ")
+        clipped = (_ADAPTED if self.adapts_clip else _CLIPPED[self.clipping]).format(clip=self.clip)
+        origin = (
+            f"The guarantee comes from {_plain_count(self.steps)} planned steps of DP-VI: "
+            f"{minibatches}, {self._gradients}"
+        )
+        if self.released != "gradients":
+            origin = _SINGLE_RELEASES[self.released]
+        if self.released == "counts":
+            clipped = f"of norm {self.clip:g} at most"
+        lines = [
+            f"{origin} {clipped}, Gaussian noise of {self.noise_multiplier:g} times that norm "
+            f"(accountant: {self.accountant.upper()}, an upper bound{opinion}; relation: "
+            f"{relation}).",
+        ]
+        if self.look_noise:
+            lines.append(_LOOK.format(noise=self.look_noise))
+        return lines
 
 
 def change_of(relation: str, unit: str, covers_deletion: bool = False) -> str:

@@ -19,14 +19,14 @@ import numpy as np
 from workbench import _schema
 from workbench._validate import ArgumentError
 from workbench.noise.mechanism import GaussianMechanism
-from workbench.privacy.guarantee import Guarantee, check_form
+from workbench.privacy.guarantee import Guarantee
 from workbench.privacy.plan import PrivacyPlan, PrivacySettings
 from workbench.privacy.steps import Steps
 
-__all__ = ["FORMS", "NoPrivacy", "NoPrivacyPlan", "NoPrivacySettings"]
+__all__ = ["NoPrivacy", "NoPrivacyPlan", "NoPrivacySettings"]
 
 _NONE = {"epsilon": math.inf, "delta": 1.0, "clip": math.inf}
-FORMS = {  # in a file, besides those of a guarantee: what is infinite is null
+_FORMS = {
     "private": _schema.flag,
     **dict.fromkeys(("epsilon", "epsilon_taken", "clip"), _schema.optional(_schema.number())),
     "delta": _schema.number(at_least=1, at_most=1),
@@ -74,17 +74,18 @@ class NoPrivacy(Guarantee):
         return {**values, **endless, "private": False}
 
     @classmethod
-    def from_dict(cls, values: dict[str, Any]) -> NoPrivacy:
-        """The inverse of ``to_dict``.
+    def forms(cls) -> dict[str, _schema.Form]:
+        """As of ``Guarantee``: what is infinite is null."""
+        return _FORMS
 
-        :raises FormError: naming a field that is not of one.
-        """
-        check_form("", values)
+    @classmethod
+    def decoded(cls, values: dict[str, Any]) -> dict[str, Any]:
+        """As of ``Guarantee``."""
         fields = {name: value for name, value in values.items() if name != "private"}
         endless = {
             name: math.inf for name, value in fields.items() if value is None and name != "max_rows"
         }
-        return cls(**{**fields, **endless, "caveats": tuple(fields["caveats"])})
+        return {**fields, **endless}
 
     def attack_bounds(self) -> dict[str, float]:
         """As of ``Guarantee``: nothing is ruled out."""

@@ -28,7 +28,7 @@ from workbench._numbers import count, upper
 from workbench.noise.integers import delta_cost
 from workbench.noise.mechanism import CLIPPINGS, GaussianMechanism
 from workbench.privacy import accounting
-from workbench.privacy.calibration import gaussian_mu, noise_multiplier
+from workbench.privacy.calibration import Candidate, gaussian_mu, noise_multiplier
 from workbench.privacy.guarantee import Guarantee
 from workbench.privacy.second_opinion import SecondOpinion, confirm
 from workbench.privacy.steps import LAWS, SENSITIVITY, Phase, Steps, looked
@@ -212,7 +212,7 @@ class PrivacyPlan:
         :raises ArgumentError: as ``make_plan``; where no epsilon leaves the noise its share,
             ``noise_delta`` says so.
         """
-        draws = self._draws(dimension)
+        draws = self.draws(dimension)
         settings = _affordable(self.settings, lambda epsilon: delta_cost(draws, epsilon))
         if settings.epsilon == self.settings.epsilon:
             return self
@@ -275,15 +275,42 @@ class PrivacyPlan:
             sampler = replace(sampler, **records)  # type: ignore[type-var]
         return replace(self, settings=changed, mechanism=mechanism, sampler=sampler)
 
+    @property
+    def candidate(self) -> Candidate:
+        """The steps as a choice draws them, without their noise."""
+        before = Phase(1.0, self._look_noise, 1) if self._look_noise else None
+        return Candidate(self.sampler.sampling_rate, self.settings.iterations, before)
+
+    @property
+    def accounted(self) -> Steps:
+        """What accountants take."""
+        terms = self._accounted(self.settings.iterations)
+        return Steps.checked(**{name: terms[name] for name in terms if name != "delta"})
+
+    def failure_delta(self, epsilon: float) -> float:
+        """Upper bound on what minibatches that are not ideal, and texts, cost in delta at
+        ``epsilon``.
+        """
+        growth = _log_factor(epsilon, 1) - _log_factor(self.settings.epsilon, 1)
+        return self.delta_of_texts + self.overflow_delta * math.exp(max(growth, 0.0))
+
+    def with_noise(self, noise_multiplier: float) -> PrivacyPlan:
+        """The same steps with other noise, and the epsilon that they keep at the same delta."""
+        mechanism = replace(self.mechanism, noise_multiplier=noise_multiplier)
+        plan = replace(self, mechanism=mechanism, requested_epsilon=0.0)
+        epsilon = accounting.round_up(
+            accounting.epsilon(**plan._accounted(self.settings.iterations)), 4
+        )
+        return replace(plan, settings=replace(self.settings, epsilon=epsilon))
+
     def confirmed(self) -> PrivacyPlan:
         """The same plan with a second opinion on its epsilon, which every run asks for before its
         first step.
 
         :raises DisagreementError: if the opinion is larger by more than rounding.
         """
-        terms = self._accounted(self.settings.iterations)
-        delta = terms.pop("delta")
-        return replace(self, opinion=confirm(Steps.checked(**terms), delta, self.settings.epsilon))
+        delta = _mechanism_delta(self.settings, self._outside_delta)
+        return replace(self, opinion=confirm(self.accounted, delta, self.settings.epsilon))
 
     def noise_delta(self, dimension: int) -> float:
         """The delta that noise in ``dimension`` coordinates costs in T steps, for its distance from
@@ -293,7 +320,7 @@ class PrivacyPlan:
             than whole numbers hold.
         """
         settings, sigma = self.settings, self.mechanism.noise_multiplier
-        cost = delta_cost(self._draws(dimension), settings.epsilon)
+        cost = delta_cost(self.draws(dimension), settings.epsilon)
         if cost > settings.delta * _IMPLEMENTATION_SHARE:
             raise _validate.ArgumentError(
                 "delta",
@@ -335,8 +362,8 @@ class PrivacyPlan:
         """The part of delta that the noise has nothing to do with."""
         return self.overflow_delta + self.delta_of_texts
 
-    def _draws(self, dimension: int) -> float:
-        """How many draws of noise a run takes."""
+    def draws(self, dimension: int) -> float:
+        """How many draws of noise a run takes in ``dimension`` coordinates."""
         return float(self.settings.iterations) * dimension + self._look_size
 
     @property

@@ -129,12 +129,12 @@ class ComposedLoss:
         tilt = self._tilt_for(near)
         log_delta = min(self._cumulant(tilt)[0] - tilt * near, 0.0)
         reach = min(-float(ndtri_exp(log_delta - _OUTSIDE - math.log(self._steps))), REACH)
-        phases = tuple((replace(step, reach=reach), count) for step, count in self.phases)
+        phases = tuple((step.within(reach), count) for step, count in self.phases)
         if all(step.direction == "add" for step, _ in phases):
             # if a step's loss is below minus the largest sum of the others, its exact value never
             # matters at epsilon >= 0
             floor = -3 * sum(count * step.loss_limits()[1] for step, count in phases)
-            phases = tuple((replace(step, floor=floor), count) for step, count in phases)
+            phases = tuple((step.within(reach, floor), count) for step, count in phases)
         return replace(self, phases=phases)
 
     def _window(self, near: float) -> Window:

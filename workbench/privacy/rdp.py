@@ -14,6 +14,7 @@ import numpy as np
 from scipy.special import gammaln, log_ndtr, logsumexp
 
 from workbench.privacy._mean_ratio import mean_ratio
+from workbench.privacy.accounting import Plan
 from workbench.privacy.steps import Phase, Steps, no_law
 
 __all__ = ["MAX_ORDER", "renyi_loss"]
@@ -29,7 +30,7 @@ _SMALLEST_MU = 1e-4  # below it the profile's two terms cancel; a larger one is 
 _NEGLIGIBLE = 40.0  # -log of what an expectation may leave out, and then counts
 
 
-def renyi_loss(plan: Steps, order: int, *, changes: int = 1) -> float:
+def renyi_loss(plan: Plan, order: int, *, changes: int = 1) -> float:
     """Upper bound on rho of all steps of ``plan`` at ``order``, a whole number in [2, MAX_ORDER].
 
     :param changes: 1 for neighbours; 2 for two neighbours of the same data set, such as one record
@@ -39,6 +40,8 @@ def renyi_loss(plan: Steps, order: int, *, changes: int = 1) -> float:
     if changes == 2:
         first, second = renyi_loss(plan, 2 * order), renyi_loss(plan, 2 * order - 1)
         return ((order - 0.5) / (order - 1) * first + second) * _SLACK
+    if not isinstance(plan, Steps):
+        return plan.renyi_loss(order)
     if plan.law.participation == "random step":
         costs = (  # an epoch that was not finished is charged as a whole one
             epoch.repeated * _of_epoch(epoch.length, 1 / epoch.noise_multiplier, order)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import functools
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -50,6 +50,10 @@ class SampledGaussian:
     direction: str
     reach: float = REACH
     floor: float = -math.inf
+
+    def within(self, reach: float, floor: float = -math.inf) -> SampledGaussian:
+        """The same step with another reach and floor."""
+        return replace(self, reach=reach, floor=floor)
 
     def loss(self, outcome: Any) -> Any:
         """log of the density ratio of mixture and N(0, 1) at ``outcome``."""

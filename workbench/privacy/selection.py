@@ -44,7 +44,6 @@ from __future__ import annotations
 import functools
 import math
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -54,10 +53,11 @@ from scipy.special import logsumexp
 from workbench import _validate
 from workbench._lazy import optimize
 from workbench.privacy import accounting
+from workbench.privacy.known_loss import Profile
 from workbench.privacy.pld import LARGEST_EPSILON
 from workbench.privacy.steps import Steps
 
-__all__ = ["Runs", "bound", "delta", "epsilon", "renyi_excess"]
+__all__ = ["Runs", "bound", "delta", "epsilon", "profiles", "renyi_excess"]
 
 _BITS = 128
 _MOST_RUNS = 10_000
@@ -228,7 +228,6 @@ def _polynomial(coefficients: np.ndarray, argument: np.ndarray) -> np.ndarray:
     return total
 
 
-Profile: TypeAlias = Callable[[np.ndarray], np.ndarray]
 Terms: TypeAlias = tuple[np.ndarray, np.ndarray]
 
 
@@ -260,33 +259,36 @@ def _terms(candidates: tuple[Steps, ...], runs: Runs, near: float, coarse: bool)
     ]
 
 
-def _published(
+def profiles(
     candidates: tuple[Steps, ...],
     runs: Runs,
     near: float,
-    coarse: bool,
+    coarse: bool = False,
     beside: tuple[Steps, ...] = (),
-) -> Callable[[float], float]:
-    """delta of all that is published, as a function of epsilon >= 0.
+) -> list[Profile]:
+    """delta of all that is published, as functions of many epsilons >= 0, one for each direction.
 
     :param near: the loss of one run, and of what is beside it, that decides.
     """
-    terms = _terms(candidates, runs, near, coarse)
-    profiles = _profiles(candidates, beside, near, coarse)
 
-    def published(epsilon: float) -> float:
-        total = 0.0
-        for profile, (weights, shifts) in zip(profiles, terms, strict=True):
-            powers = epsilon - shifts
-            deltas = profile(np.append(np.maximum(powers, 0.0), 0.0))
+    def published(profile: Profile, terms: Terms) -> Profile:
+        weights, shifts = terms
+
+        def deltas(epsilons: np.ndarray) -> np.ndarray:
+            powers = epsilons[:, None] - shifts
+            of_run = profile(np.maximum(powers, 0.0).ravel()).reshape(powers.shape)
             # below 0 as if all of delta(0) were certain losses: a chord in e^e
             grow = np.exp(np.minimum(powers, 0.0))
-            bound = float(weights @ (1 - grow + grow * deltas[:-1]))
+            bound = (1 - grow + grow * of_run) @ weights
             # K runs tell at most E[K] times what one does
-            total = max(total, bound if beside else min(bound, runs.mean * deltas[-1]))
-        return min(total, 1.0)
+            most = 1.0 if beside else min(runs.mean * float(profile(np.zeros(1))[0]), 1.0)
+            return np.minimum(bound, most)
 
-    return published
+        return deltas
+
+    of_runs = _profiles(candidates, beside, near, coarse)
+    terms = _terms(candidates, runs, near, coarse)
+    return [published(*both) for both in zip(of_runs, terms, strict=True)]
 
 
 @functools.lru_cache(maxsize=1024)
@@ -307,7 +309,11 @@ def bound(
     )
     if not near < LARGEST_EPSILON:
         return math.inf
-    published = _published(candidates, runs, near, coarse, beside)
+    directions = profiles(candidates, runs, near, coarse, beside)
+
+    def published(epsilon: float) -> float:
+        return max(float(profile(np.array([epsilon]))[0]) for profile in directions)
+
     if published(0.0) <= delta:
         return 0.0
     low, high = 0.0, 2 * near + 1e-6
@@ -356,7 +362,8 @@ def delta(candidates: tuple[Steps, ...], runs: Runs, epsilon: float) -> float:
     ``epsilon``.
     """
     epsilon = _validate.number("epsilon", epsilon, at_least=0)
-    return _published(_checked(candidates), runs, epsilon, False)(epsilon)
+    published = profiles(_checked(candidates), runs, epsilon)
+    return max(float(profile(np.array([epsilon]))[0]) for profile in published)
 
 
 def renyi_excess(candidates: tuple[Steps, ...], runs: Runs, order: float) -> float:

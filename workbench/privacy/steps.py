@@ -7,11 +7,14 @@ from __future__ import annotations
 import functools
 import math
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
 import numpy as np
 
 from workbench import _validate
+
+if TYPE_CHECKING:
+    from workbench.privacy.known_loss import KnownLoss
 
 __all__ = [
     "LAWS",
@@ -20,6 +23,7 @@ __all__ = [
     "SENSITIVITY",
     "Epochs",
     "Phase",
+    "Repeated",
     "SamplerLaw",
     "Schedule",
     "Steps",
@@ -213,6 +217,27 @@ def looked(look: float, sampling_rate: float, noise_multiplier: float, steps: in
     if not look:
         return Schedule(sampling_rate, noise_multiplier, steps)
     return Schedule((1.0, sampling_rate), (look, noise_multiplier), (1, steps))
+
+
+class Repeated(Protocol):
+    """What is composed like ``Steps`` but is not a sequence of them, such as the best of several
+    runs (``chosen.BestOf``).
+    """
+
+    def __hash__(self) -> int: ...
+
+    @property
+    def relation(self) -> str:
+        """Its neighbouring relation."""
+
+    def epsilon(self, delta: float) -> float:
+        """Upper bound on epsilon, of it alone."""
+
+    def renyi_loss(self, order: int) -> float:
+        """As of ``rdp.renyi_loss``."""
+
+    def loss(self, direction: str) -> KnownLoss:
+        """A privacy loss that dominates its own. :param direction: of ``SampledGaussian``."""
 
 
 class Schedule(NamedTuple):

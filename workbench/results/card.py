@@ -37,7 +37,9 @@ def card(result: FitResult) -> str:
     if result.metrics:
         blocks.append(
             _html.note(
-                "Metrics:", ", ".join(in_words(result.metrics)), _html.badge(result.metrics_label)
+                "Metrics:",
+                ", ".join(in_words(result.metrics, intervals=result.metric_intervals)),
+                _html.badge(result.metrics_label),
             )
         )
     quantities = list(itertools.islice(_quantities(result), _ROWS))

@@ -85,7 +85,15 @@ def code_of(result: FitResult) -> str:
             arguments += (
                 f"    {group.lower()}=wb.{group}({inside}),{note if 'optimizer' in names else ''}\n"
             )
-    lines = ["import workbench as wb", "", *_data(result), *_model(result)]
+    lines = ["import workbench as wb", "", *_data(result)]
+    if "candidates" in settings:
+        names = ("epsilon", "delta", "runs", "by")
+        arguments = "".join(f"    {name}={settings[name]!r},\n" for name in names)
+        chosen = f"candidates = ...  # {settings['candidates']} of them, of which it is one"
+        return "\n".join(
+            [*lines, chosen, f"\nresult = wb.choose(\n    candidates,\n    data,\n{arguments})"]
+        )
+    lines += _model(result)
     return "\n".join(lines) + f"\nresult = wb.fit(\n    model,\n    data,\n{arguments})"
 
 

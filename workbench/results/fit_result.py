@@ -84,8 +84,10 @@ class FitResult:
     :param history: metrics over steps.
     :param metrics: the last ones: "elbo" (nats per evaluation record) and the model's own, such as
         "auc".
-    :param metrics_label: "public data" if the evaluation records are public, else "outside the
-        guarantee".
+    :param metrics_label: "public data" if the evaluation records are public, "covered" if metrics
+        were released with noise, else "outside the guarantee".
+    :param metric_intervals: 90 % intervals of metrics that have one, which count noise and the
+        sampling of evaluation records.
     :param release_label: "covered"; of a fit without privacy "outside the guarantee", or "public
         data".
     :param seconds: for training and evaluation, including compilation.
@@ -135,6 +137,7 @@ class FitResult:
     variational_draws: dict[str, np.ndarray] = field(default_factory=dict)
     gradient_norms: GradientNorms | None = None
     cautions: tuple[str, ...] = ()
+    metric_intervals: dict[str, tuple[float, float]] = field(default_factory=dict)
 
     def __getstate__(self) -> dict[str, Any]:
         """The fields alone, for ``pickle`` and ``copy``: what is derived from them holds compiled

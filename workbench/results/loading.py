@@ -164,6 +164,9 @@ def _decode(
             for point in values["history"]
         ),
         "metrics": {name: number(value) for name, value in values["metrics"].items()},
+        "metric_intervals": {
+            name: (low, high) for name, (low, high) in values["metric_intervals"].items()
+        },
     }
     of_guide = {
         name.removeprefix(GUIDE_DRAWS): params.pop(name)

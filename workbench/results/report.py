@@ -24,7 +24,7 @@ from workbench._numbers import (
     upper,
 )
 from workbench._validate import ArgumentError
-from workbench.plots.metrics import of_score, words_of
+from workbench.plots.metrics import interval_of, of_score, words_of
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -66,11 +66,12 @@ def render(result: FitResult) -> str:
         interval=f"{100 * INTERVAL:g} %",
         duration=duration(result.seconds),
         metrics=[
-            (*words_of(name), of_score(name, value)) for name, value in result.metrics.items()
+            (*words_of(name), of_score(name, value) + interval_of(name, result.metric_intervals))
+            for name, value in result.metrics.items()
         ],
         summary=summary_rows(result),
         coefficients=coefficient_rows(result),
-        curves=_picture(result, "curves") if result.metrics else None,
+        curves=_picture(result, "curves") if result.history else None,
         diagram=_diagram(result),
         distributions=_distributions(result),
         own_picture=_own_picture(result),

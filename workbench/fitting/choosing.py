@@ -1,0 +1,513 @@
+"""``choose``: the best of several private fits, with the choice inside the guarantee.
+
+Candidates are drawn at random, a secret number of times K; each drawn one is fitted with noise of
+its own and scored, and only the best fit leaves (``privacy.selection`` has the proof). All
+randomness follows from one secret key. It is kept in a file while the choice runs, so that after a
+crash the same call repeats the same runs: K is never drawn again, and nothing of the first try was
+shown. The file is deleted before the result is returned.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import itertools
+import math
+import uuid
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+import jax
+import numpy as np
+
+from workbench import _folders, _validate
+from workbench.data import Dataset, load
+from workbench.fitting import checkpoints, fits
+from workbench.fitting.checkpoints import Checkpoints
+from workbench.fitting.digests import FORMAT, keyed
+from workbench.fitting.evaluation import evaluation_key, in_blocks, predictor_of
+from workbench.fitting.groups import Execution, Privacy, Table, Training, flattened, is_a, of
+from workbench.fitting.prepared import PreparedFit
+from workbench.fitting.settings import Noted, about, check_all, described, setting, takes
+from workbench.fitting.spec import FitSpec
+from workbench.fitting.tables import OF_TABLES, is_formula, is_table, shared_table
+from workbench.inference.state import Purpose
+from workbench.inference.step import PrivateStep
+from workbench.ledger.fingerprint import secret_key
+from workbench.ledger.reservation import Reservation, id_of, ledger_for
+from workbench.models.covered_scores import BINS, CoveredScores, covered_scores
+from workbench.noise import key_use
+from workbench.noise.chacha20 import child_key, key_from_bytes, key_from_seed, new_key, stream
+from workbench.privacy.choosing import ChoicePlan, plan_choice
+from workbench.privacy.plan import PrivacyPlan, default_delta
+from workbench.privacy.selection import Runs
+from workbench.results import FitResult
+
+__all__ = ["ChoiceStopped", "choose"]
+
+_BY = ("log_likelihood", "auc", "accuracy")
+_GROWTH = 0.23  # about how much epsilon grows with log E[K]
+# with which few runs are rarer than with 0, which is cheaper at the same mean but not for the same
+# chance to draw a good candidate
+_ETA = 1.0
+_FIXED = ("epsilon", "delta", "seed", "data", "sampler", "relation", "num_records")
+_OF_ONE_FIT = ("on_snapshot", "progress", "devices", "evaluate_private")
+_STATE = "step-000000000000.npz"
+
+
+class ChoiceStopped(RuntimeError):
+    """A choice was stopped before its end, so nothing of it is shown. The same call continues it,
+    and its epsilon is spent once.
+    """
+
+
+def _runs(name: str, value: Any) -> float:
+    return _validate.number(name, value, at_least=2, at_most=1000)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class ChooseArguments(Noted):
+    """The arguments of ``choose``."""
+
+    candidates: Any = field(
+        metadata=described(
+            "what is compared: a list of models, formulas or mappings of settings of "
+            "``workbench.fit`` (with ``model``); or one mapping of lists, all combinations of "
+            "which are compared"
+        )
+    )
+    data: Any = field(
+        metadata=described(
+            "a name, a ``Dataset`` with evaluation records, or a table whose columns ``schema`` "
+            "declares, of which a fifth of the rows is held out"
+        )
+    )
+    _: KW_ONLY
+    epsilon: float = field(
+        metadata=described(
+            "privacy loss of the whole choice", about("epsilon").check, changes_guarantee=True
+        )
+    )
+    runs: float = setting(
+        20,
+        "how many fits there are on average; there are at most ten times as many",
+        _runs,
+        changes_guarantee=True,
+    )
+    by: str = setting(
+        "log_likelihood",
+        "the score of held-out records that the best fit has: log_likelihood, auc or accuracy",
+    )
+    delta: float | None = of("delta")
+    iterations: int | None = of("iterations")
+    sampling_rate: float | None = of("sampling_rate")
+    batch_size: int | None = of("batch_size")
+    clip: float | str | None = of("clip")
+    seed: int | None = of("seed")
+    learning_rate: float | None = of("learning_rate")
+    ledger: Any = of("ledger")
+    family: Any = of("family")
+    schema: Any = of("schema")
+    privacy: Privacy = setting(Privacy(), Privacy.help(), is_a(Privacy), changes_guarantee=True)
+    training: Training = setting(Training(), Training.help(), is_a(Training))
+    execution: Execution = setting(Execution(), Execution.help(), is_a(Execution))
+    table: Table = setting(Table(), Table.help(), is_a(Table))
+
+    def __post_init__(self) -> None:
+        """Check every value. :raises ArgumentError: naming the argument and its value."""
+        check_all(self)
+
+
+class Scorer(Protocol):
+    """How runs are compared."""
+
+    def score(self, fit: PreparedFit, key: jax.Array) -> float:
+        """The score of a run that ended, larger for better. :param key: for its noise."""
+
+    def published(self, fit: PreparedFit, key: jax.Array) -> dict[str, Any]:
+        """Fields of ``FitResult`` about scores of the fit that was chosen."""
+
+
+@dataclass(frozen=True)
+class PublicScores(Scorer):
+    """Scores of public evaluation records, which cost nothing."""
+
+    by: str
+
+    def score(self, fit: PreparedFit, key: jax.Array) -> float:
+        return fit.metrics.get(self.by, -math.inf)
+
+    def published(self, fit: PreparedFit, key: jax.Array) -> dict[str, Any]:
+        return {}
+
+
+@dataclass(frozen=True)
+class PrivateScores(Scorer):
+    """Scores of private evaluation records through noise."""
+
+    by: str
+    noise_multiplier: float
+
+    def score(self, fit: PreparedFit, key: jax.Array) -> float:
+        return float(getattr(self._release(fit, key), self.by)().value)
+
+    def published(self, fit: PreparedFit, key: jax.Array) -> dict[str, Any]:
+        """A release of its own: the one that it was chosen by is flattered by luck."""
+        scores = self._release(fit, key)
+        estimates = {name: getattr(scores, name)() for name in _BY}
+        return {
+            "metrics": {name: float(estimate.value) for name, estimate in estimates.items()},
+            "metric_intervals": {
+                name: (float(estimate.low), float(estimate.high))
+                for name, estimate in estimates.items()
+            },
+            "metrics_label": "covered",
+        }
+
+    def _release(self, fit: PreparedFit, key: jax.Array) -> CoveredScores:
+        held_out = tuple(map(np.asarray, fit.data.evaluation))
+        probabilities = in_blocks(
+            fit.functions.predict, fit.unconstrained, held_out, evaluation_key(fit.key)
+        )
+        return covered_scores(
+            held_out[-1], probabilities, key, noise_multiplier=self.noise_multiplier
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class _Candidate:
+    request: fits.FlatRequest
+    spec: FitSpec
+    plan: PrivacyPlan
+    dimension: int
+
+
+@dataclass(eq=False)
+class _Choice:
+    """A choice that is planned: what may be drawn, what it spends and how it is scored."""
+
+    candidates: list[_Candidate]
+    plan: ChoicePlan
+    scorer: Scorer
+    reservation: Reservation
+    checkpoint: Path | None
+    facts: dict[str, Any]
+    _fits: dict[int, PreparedFit] = field(default_factory=dict)
+
+    def run(self, key: jax.Array, stop: Any) -> FitResult:
+        """Draw, fit and score, and return the best.
+
+        :param stop: as of ``fit``. :raises ChoiceStopped: if it stops.
+        """
+        count = self.plan.runs.draw(np.asarray(stream(key, 0, 4), np.uint32).tobytes())
+        best, place, score = None, -1, -math.inf
+        for number in range(count):
+            run_key = child_key(child_key(key, Purpose.RUNS), number)
+            key_use.throw_away(run_key)  # the same call may repeat what is not shown
+            drawn = np.asarray(stream(key, number + 1, 4), np.uint32).tobytes()
+            index = int.from_bytes(drawn, "little") * len(self.candidates) >> 128
+            fit = self._fit(index, run_key)
+            for snapshot in fit.run(stop):
+                if snapshot.status == "cancelled":
+                    raise ChoiceStopped("the choice was stopped; the same call continues it.")
+            reached = -math.inf
+            if fit.is_done:
+                reached = self.scorer.score(fit, child_key(run_key, Purpose.SCORES))
+            reached = -math.inf if math.isnan(reached) else reached
+            if best is None or reached > score:
+                best, place, score = fit, index, reached
+        assert best is not None
+        outcome = child_key(key, Purpose.SCORES)
+        result = best.result()
+        published = self.scorer.published(best, outcome) if best.is_done else {}
+        settings = {
+            "epsilon": self.plan.epsilon,
+            "delta": self.plan.delta,
+            "candidates": len(self.candidates),
+            "chosen": place + 1,
+            "runs": self.plan.runs.mean,
+            "by": self.facts["by"],
+        }
+        return dataclasses.replace(
+            result,
+            guarantee=self.plan.guarantee(result.guarantee),
+            settings={**result.settings, **settings},
+            spend=next(iter(self.reservation.keys), ""),
+            ledger=self.reservation.ledger,
+            **published,
+        )
+
+    def _fit(self, index: int, key: jax.Array) -> PreparedFit:
+        """Another run of a candidate, which is compiled once."""
+        if index not in self._fits:
+            one = self.candidates[index]
+            self._fits[index] = fits.begun(one.request, one.spec, self.plan.plans[index], key)
+            return self._fits[index]
+        return self._fits[index].again(key)
+
+
+@takes(ChooseArguments)
+def choose(arguments: ChooseArguments) -> FitResult:
+    """Fit candidates privately, and return the best of a secret number of fits: the choice is
+    inside the guarantee.
+
+    All fits and scores together are (epsilon, delta)-differentially private. Each fit alone gets
+    less: with 20 on average about as much noise as a fit with epsilon / 1.7. Scores are of
+    evaluation records, which no fit reads: exact where these are public, through noise else. The
+    outcome is scored once more, so that its score is not flattered by the choice among noise.
+
+    >>> candidates = {"model": ["logistic"], "learning_rate": [0.01, 0.03]}
+    >>> result = wb.choose(candidates, "breast_cancer", epsilon=1.0, runs=3)
+    >>> result.guarantee.epsilon, result.settings["candidates"]
+    (1.0, 2)
+
+    A choice that was interrupted is continued by the same call, and spends nothing more.
+
+    :return: ``FitResult``; ``settings["chosen"]`` is the candidate's number, from 1.
+    :raises ArgumentError: naming the argument and its value; ``CapError`` where a cap does not
+        allow it.
+    :raises ChoiceStopped: if ``execution.stop`` stops it.
+    """
+    choice = _planned(arguments)
+    for candidate in choice.candidates[:1]:
+        for caution in candidate.plan.settings.cautions():
+            warnings.warn(caution, fits.DeltaWarning, stacklevel=3)
+    key = _kept_key(choice, arguments.seed)
+    choice.reservation.mark()  # from here on it counts, whatever becomes of this process
+    try:
+        result = choice.run(key, arguments.execution.stop)
+    except BaseException:
+        choice.reservation.settle(None)
+        raise
+    if choice.checkpoint is not None:  # before anything is seen
+        checkpoints.forget(choice.checkpoint)
+    problem = choice.reservation.settle(None)
+    return dataclasses.replace(result, message=f"{result.message} {problem}".strip())
+
+
+def _planned(arguments: ChooseArguments) -> _Choice:
+    flat = flattened(arguments, fits.FlatRequest, "choose")
+    for name in _OF_ONE_FIT:
+        if name in flat:
+            raise _validate.ArgumentError(
+                name, flat[name], "is not for a choice, of which only the outcome is shown."
+            )
+    if jax.process_count() > 1:
+        raise _validate.ArgumentError(
+            "processes", jax.process_count(), "are not taken by a choice: use one."
+        )
+    listed = _listed(flat.pop("candidates"))
+    by = _validate.choice("by", flat.pop("by", "log_likelihood"), _BY)
+    runs, epsilon = Runs.of_mean(float(flat.pop("runs", 20)), _ETA), flat.pop("epsilon")
+    flat.pop("stop", None)
+    ledger, checkpoint = flat.pop("ledger", None), flat.pop("checkpoint", True)
+    over_cap = flat.pop("over_cap", None)
+    data = _records(flat, listed[0])
+    scores_cost = not data.evaluation_is_public
+    _check_evaluation(data, scores_cost, flat)
+    size = flat.get("num_records") or data.num_train
+    delta = flat.pop("delta", None) or default_delta(size)
+    single = {
+        "data": data,
+        "epsilon": epsilon / (1 + _GROWTH * math.log(runs.mean)),
+        "delta": delta / runs.mean,
+        "ledger": False,
+        "checkpoint": False,
+    }
+    candidates = [_candidate({**flat, **settings, **single}) for settings in listed]
+    plan = plan_choice(
+        [candidate.plan for candidate in candidates],
+        [candidate.dimension for candidate in candidates],
+        epsilon=epsilon,
+        delta=delta,
+        runs=runs,
+        score_draws=2 * BINS + 1 if scores_cost else 0,
+    )
+    for candidate, calibrated in zip(candidates, plan.plans, strict=True):
+        calibrated.noise_delta(candidate.dimension)  # refuses, before anything is spent
+    scorer = PrivateScores(by, plan.score_noise) if scores_cost else PublicScores(by)
+    first = candidates[0]
+    reserved = plan.guarantee(
+        first.spec.guarantee(plan.plans[0], first.plan.settings.iterations, first.dimension)
+    )
+    reservation = Reservation(
+        ledger_for(data, ledger),
+        functools.partial(id_of, data),
+        lambda: [reserved],
+        model="choice of " + " and ".join(dict.fromkeys(one.spec.model.name for one in candidates)),
+        plan=lambda: uuid.uuid4().hex,
+        seed=arguments.seed,
+        over_cap=over_cap,
+    )
+    facts = {
+        "guarantee": reserved.to_dict(),
+        "fingerprint": first.spec.fingerprint,
+        "candidates": [repr(settings) for settings in listed],
+        "by": by,
+        "seed": arguments.seed,
+    }
+    folder = None
+    if checkpoint is not False and not data.is_public:
+        name = keyed(facts, b"choice", secret_key())
+        folder = _folders.state() / "choices" / name if checkpoint is True else Path(checkpoint)
+    return _Choice(candidates, plan, scorer, reservation, folder, facts)
+
+
+def _kept_key(choice: _Choice, seed: int | None) -> jax.Array:
+    """The key of the choice, on disk before anything is drawn; that of an interrupted choice of the
+    same plan, whose fits are in the ledger already.
+    """
+    folder, reservation = choice.checkpoint, choice.reservation
+    digest = keyed(choice.facts, b"choice", secret_key()) if folder is not None else ""
+    if folder is not None and checkpoints.holds_key(folder):
+        if checkpoints.is_running(folder):
+            raise _validate.ArgumentError(
+                "checkpoint", str(folder), "is of a choice that another process makes now."
+            )
+        former = checkpoints.newest(folder)
+        if former.facts["plan"] != digest:
+            raise _validate.ArgumentError(
+                "checkpoint", str(folder), "is of another choice or of a fit: name another folder."
+            )
+        if former.facts["spend"] is not None:
+            reservation.continue_fit(former.facts["spend"])
+        reservation.reserve()
+        return key_from_bytes(former.arrays()["key"].tobytes())
+    reservation.reserve()
+    key = new_key() if seed is None else key_from_seed(seed)
+    if folder is not None:
+        ledger, spend = reservation.ledger, next(iter(reservation.keys), None)
+        facts = {
+            "format": FORMAT,
+            "plan": digest,
+            "spend": spend,
+            "ledger": None if ledger is None else str(ledger.path),
+        }
+        words = np.asarray(jax.random.key_data(key))
+        Checkpoints(folder, facts, 1, lambda step: None).save(_STATE, {"key": words}, {})
+    return key
+
+
+def _candidate(settings: dict[str, Any]) -> _Candidate:
+    request = fits.FlatRequest(**settings)
+    spec, plan, _ = fits.planned_of(request)
+    if spec.settings.estimator == "statistics":
+        raise _validate.ArgumentError(
+            "candidates", spec.model.name, "takes no steps, and a choice is among fits that do."
+        )
+    step = spec.private_step(plan, key_from_seed(0))
+    if not spec.data.evaluation_is_public:
+        _check_binary(spec, step)
+    dimension = spec.most_coordinates(step)
+    return _Candidate(request, spec, plan.for_noise_in(dimension), dimension)
+
+
+def _listed(candidates: Any) -> list[dict[str, Any]]:
+    """Settings of each candidate, with its model.
+
+    :raises ArgumentError: naming ``candidates``.
+    """
+    if isinstance(candidates, Mapping):
+        lists = [
+            value if isinstance(value, (list, tuple)) else [value] for value in candidates.values()
+        ]
+        entries: Any = [
+            dict(zip(candidates, values, strict=True)) for values in itertools.product(*lists)
+        ]
+    elif isinstance(candidates, Sequence) and not isinstance(candidates, str):
+        entries = [
+            dict(entry) if isinstance(entry, Mapping) else {"model": entry} for entry in candidates
+        ]
+    else:
+        entries = []
+    names = {entry.name for entry in dataclasses.fields(fits.FlatRequest)} - {*_FIXED}
+    for entry in entries:
+        if "model" not in entry:
+            raise _validate.ArgumentError("candidates", entry, "must name a model each.")
+        if unknown := [name for name in entry if name not in names]:
+            raise _validate.ArgumentError(
+                "candidates",
+                unknown[0],
+                "is the same for all candidates, or no setting of workbench.fit.",
+            )
+    if not 1 <= len(entries) <= 1000:
+        raise _validate.ArgumentError(
+            "candidates",
+            candidates,
+            "must be 1 to 1000 models or mappings of settings, or a mapping of lists.",
+        )
+    return entries
+
+
+def _records(flat: dict[str, Any], first: Mapping[str, Any]) -> Dataset:
+    """The data set of all candidates; what only a table takes is taken off ``flat``.
+
+    A table is split once, by all columns that are declared: by those of each formula, a record
+    might be held out from one fit and read by another.
+
+    :param first: one of the candidates.
+    """
+    data = flat.pop("data")
+    if isinstance(data, str):
+        return load(data)
+    if isinstance(data, Dataset):
+        return data
+    if not is_table(data):
+        raise _validate.ArgumentError(
+            "data", type(data).__name__, "must be a name, a Dataset or a table."
+        )
+    if not is_formula(first["model"]):
+        raise _validate.ArgumentError(
+            "data", "DataFrame", "is for formulas; for other models make a Dataset of it."
+        )
+    made = shared_table(first["model"], data, fits.FlatRequest(**{**flat, **first, "data": data}))
+    for name in ("schema", *OF_TABLES):
+        flat.pop(name, None)
+    return made
+
+
+def _check_evaluation(data: Dataset, scores_cost: bool, flat: Mapping[str, Any]) -> None:
+    if not data.num_evaluation:
+        raise _validate.ArgumentError(
+            "data",
+            data.name,
+            "has no evaluation records, by which candidates could be compared.",
+            remedy="Hold some out, as in from_frame(..., evaluation_fraction=0.2).",
+        )
+    if scores_cost and data.units is not None:
+        raise _validate.ArgumentError(
+            "data", data.name, f"has several rows of one {data.unit}, whose scores have no noise."
+        )
+    sampler = flat.get("sampler", "poisson")
+    if scores_cost and sampler not in ("poisson", "random_allocation"):
+        raise _validate.ArgumentError(
+            "sampler",
+            sampler,
+            "has a guarantee for replaced records, and a replaced record may change sides between "
+            "fits and scores: choose poisson or random_allocation.",
+        )
+
+
+def _check_binary(spec: FitSpec, step: PrivateStep) -> None:
+    """:raises ArgumentError: naming ``candidates``, for a model without probabilities of class 1,
+    by public facts alone.
+    """
+    model, data = spec.model, spec.data
+    is_binary = len(data.classes) == 2 or model.options.get("family") == "bernoulli"
+    shape: tuple[int, ...] = ()
+    if is_binary and model.predict is not None:
+        one = tuple(
+            jax.ShapeDtypeStruct((1, *array.shape[1:]), array.dtype) for array in data.evaluation
+        )
+        key = evaluation_key(key_from_seed(0))
+        shape = jax.eval_shape(predictor_of(step, model), step.model.initial, one, key).shape
+    if shape != (1,) or data.evaluation[-1].ndim != 1:
+        raise _validate.ArgumentError(
+            "candidates",
+            model.name,
+            "does not predict a probability of yes or no, and others have no private score yet.",
+            remedy="Compare by public evaluation records (evaluation_is_public=True).",
+        )
