@@ -18,7 +18,7 @@ from workbench.privacy.plan import PrivacySettings, make_plan
 from workbench.privacy.selection import Runs
 from workbench.privacy.steps import Phase, Steps
 
-RUNS = Runs.of_mean(20, 1.0)
+RUNS = Runs.of_mean(20)
 FACTS = {"unit": "patient", "dimension": 12, "caveats": ()}
 
 

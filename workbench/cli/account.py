@@ -156,7 +156,7 @@ def _best_of(
         "unit": text("unit", arguments.unit),
         "sampler": of_one.sampler,
         **of_one.phases[0]._asdict(),
-        "mean_runs": float(f"{runs.mean:.6g}"),
+        "mean_runs": float(f"{runs.mean:.5g}"),
         "most_runs": runs.most,
         "gamma": runs.gamma,
     }

@@ -50,9 +50,6 @@ __all__ = ["ChoiceStopped", "choose"]
 
 _BY = ("log_likelihood", "auc", "accuracy")
 _GROWTH = 0.23  # about how much epsilon grows with log E[K]
-# with which few runs are rarer than with 0, which is cheaper at the same mean but not for the same
-# chance to draw a good candidate
-_ETA = 1.0
 _FIXED = ("epsilon", "delta", "seed", "data", "sampler", "relation", "num_records")
 _OF_ONE_FIT = ("on_snapshot", "progress", "devices", "evaluate_private")
 _STATE = "step-000000000000.npz"
@@ -301,7 +298,7 @@ def _planned(arguments: ChooseArguments) -> _Choice:
         )
     listed = _listed(flat.pop("candidates"))
     by = _validate.choice("by", flat.pop("by", "log_likelihood"), _BY)
-    runs, epsilon = Runs.of_mean(float(flat.pop("runs", 20)), _ETA), flat.pop("epsilon")
+    runs, epsilon = Runs.of_mean(float(flat.pop("runs", 20))), flat.pop("epsilon")
     flat.pop("stop", None)
     ledger, checkpoint = flat.pop("ledger", None), flat.pop("checkpoint", True)
     over_cap = flat.pop("over_cap", None)

@@ -175,7 +175,7 @@ def noise_of_candidates(
     >>> from workbench.privacy.selection import Runs
     >>> plans = [Candidate(0.1, 500), Candidate(0.1, 1000)]
     >>> noise_of_candidates(plans, epsilon=1.0, delta=1e-3, runs=Runs.of_mean(20))
-    (10.516, 14.841)
+    (11.247, 15.879)
 
     :raises ArgumentError: as ``noise_multiplier``.
     """

@@ -5,9 +5,8 @@ A record is read by the fits or by the scores, never by both, so the larger cost
 
 from __future__ import annotations
 
-import dataclasses
 import functools
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
 import numpy as np
@@ -120,9 +119,10 @@ class Chosen(Guarantee):
         record moves them by; 0 where scores read public records alone.
     """
 
-    candidates: tuple[tuple[Phase, ...], ...] = ()
-    runs: Runs = dataclasses.field(default_factory=lambda: Runs.of_mean(20))
-    score_noise: float = 0.0
+    _: KW_ONLY
+    candidates: tuple[tuple[Phase, ...], ...]
+    runs: Runs
+    score_noise: float
 
     def accounted(self, steps: int | None = None) -> Any:
         """The whole choice, whatever ``steps``: it is published as a whole or not at all."""

@@ -81,7 +81,7 @@ class Runs:
     >>> from workbench.privacy.selection import Runs
     >>> runs = Runs.of_mean(20)
     >>> runs, round(runs.mean, 3)
-    (Runs(eta=0.0, gamma=0.00881915, most=200), 20.0)
+    (Runs(eta=1.0, gamma=0.0499824, most=200), 20.0)
 
     :param eta: > -1; 0 is the logarithmic law, 1 the geometric one. A larger one makes few runs
         rarer, and costs more at the same mean.
@@ -104,10 +104,13 @@ class Runs:
             object.__setattr__(self, name, value)
 
     @classmethod
-    def of_mean(cls, mean: float, eta: float = 0.0, most: int | None = None) -> Runs:
+    def of_mean(cls, mean: float, eta: float = 1.0, most: int | None = None) -> Runs:
         """The law with E[K] = ``mean``, up to six digits of gamma.
 
         :param mean: above 1.
+        :param eta: 0 costs least at this mean, but then few runs are not rare: at a mean of 20 a
+            fifth of all choices has one. With 1 it is a twentieth, and at the same cost more
+            choices have a good candidate.
         :param most: the largest K; by default ten times the mean.
         :raises ArgumentError: naming ``most``, if no gamma reaches the mean with so few runs.
         """
@@ -344,7 +347,7 @@ def epsilon(
     >>> round(wb.privacy.accounting.bound(fit, 1e-3), 2)
     1.0
     >>> round(selection.epsilon((fit,), selection.Runs.of_mean(20), 1e-3), 2)
-    1.92
+    2.07
 
     :param candidates: the steps of each one that can be drawn, all under one relation; equal ones
         as often as they are in the list. A score of training records is a phase of these.
