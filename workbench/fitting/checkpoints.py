@@ -50,6 +50,7 @@ __all__ = [
     "make_runs",
     "new_folder",
     "newest",
+    "owners_folder",
     "runs",
     "saved_runs",
     "spend_of",
@@ -76,7 +77,7 @@ def make_runs() -> None:
     runs().mkdir(mode=0o700, parents=True, exist_ok=True)
     if not os.access(runs(), os.W_OK):
         raise PermissionError(f"{runs()} cannot be written")
-    owners.own(_owners_folder())
+    owners.own(owners_folder())
 
 
 # ---- writing -------------------------------------------------------------------------------------
@@ -145,7 +146,7 @@ class Checkpoints:
         name = f"step-{step:012d}.npz"
         facts = {**progress, "step": step, "reached": max(reached, self._seen)}
         try:
-            self.save(name, arrays_of(state), {**facts, "owner": owners.own(_owners_folder())})
+            self.save(name, arrays_of(state), {**facts, "owner": owners.own(owners_folder())})
         except OSError as error:
             raise OSError(
                 f"no checkpoint could be written in {self.folder} ({error.strerror or error})."
@@ -189,7 +190,8 @@ class Checkpoints:
 _running: set[Path] = set()  # folders of runs of this process
 
 
-def _owners_folder() -> Path:
+def owners_folder() -> Path:
+    """Where processes note that they are alive."""
     return _folders.state() / "owners"
 
 
@@ -198,7 +200,7 @@ def is_running(run: Path) -> bool:
     owner = _facts_in(run).get("owner")
     if owner is None or run in _running:
         return run in _running
-    folder = _owners_folder()
+    folder = owners_folder()
     return owners.own(folder) != owner and owners.is_alive(folder, owner)
 
 

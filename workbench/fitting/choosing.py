@@ -13,6 +13,7 @@ import dataclasses
 import functools
 import itertools
 import math
+import re
 import uuid
 import warnings
 from collections.abc import Mapping, Sequence
@@ -36,6 +37,7 @@ from workbench.fitting.spec import FitSpec
 from workbench.fitting.tables import OF_TABLES, is_formula, is_table, shared_table
 from workbench.inference.state import Purpose
 from workbench.inference.step import PrivateStep
+from workbench.ledger import owners
 from workbench.ledger.fingerprint import secret_key
 from workbench.ledger.reservation import Reservation, id_of, ledger_for
 from workbench.models.covered_scores import BINS, CoveredScores, covered_scores
@@ -200,7 +202,7 @@ class _Choice:
         :param stop: as of ``fit``. :raises ChoiceStopped: if it stops.
         """
         count = self.plan.runs.draw(np.asarray(stream(key, 0, 4), np.uint32).tobytes())
-        best, place, score = None, -1, -math.inf
+        best, chosen, score = None, -1, -math.inf
         for number in range(count):
             run_key = child_key(child_key(key, Purpose.RUNS), number)
             key_use.throw_away(run_key)  # the same call may repeat what is not shown
@@ -215,7 +217,7 @@ class _Choice:
                 reached = self.scorer.score(fit, child_key(run_key, Purpose.SCORES))
             reached = -math.inf if math.isnan(reached) else reached
             if best is None or reached > score:
-                best, place, score = fit, index, reached
+                best, chosen, score = fit, index, reached
         assert best is not None
         outcome = child_key(key, Purpose.SCORES)
         result = best.result()
@@ -224,7 +226,7 @@ class _Choice:
             "epsilon": self.plan.epsilon,
             "delta": self.plan.delta,
             "candidates": len(self.candidates),
-            "chosen": place + 1,
+            "chosen": chosen + 1,
             "runs": self.plan.runs.mean,
             "by": self.facts["by"],
         }
@@ -240,10 +242,10 @@ class _Choice:
     def _fit(self, index: int, key: jax.Array) -> PreparedFit:
         """Another run of a candidate, which is compiled once."""
         if index not in self._fits:
-            one = self.candidates[index]
-            self._fits[index] = fits.begun(one.request, one.spec, self.plan.plans[index], key)
+            drawn = self.candidates[index]
+            self._fits[index] = fits.begun(drawn.request, drawn.spec, self.plan.plans[index], key)
             return self._fits[index]
-        return self._fits[index].again(key)
+        return self._fits[index].again(lambda: key)
 
 
 @takes(ChooseArguments)
@@ -330,11 +332,12 @@ def _planned(arguments: ChooseArguments) -> _Choice:
     reserved = plan.guarantee(
         first.spec.guarantee(plan.plans[0], first.plan.settings.iterations, first.dimension)
     )
+    names = [candidate.spec.model.name for candidate in candidates]
     reservation = Reservation(
         ledger_for(data, ledger),
         functools.partial(id_of, data),
         lambda: [reserved],
-        model="choice of " + " and ".join(dict.fromkeys(one.spec.model.name for one in candidates)),
+        model="choice of " + " and ".join(dict.fromkeys(names)),
         plan=lambda: uuid.uuid4().hex,
         seed=arguments.seed,
         over_cap=over_cap,
@@ -342,7 +345,14 @@ def _planned(arguments: ChooseArguments) -> _Choice:
     facts = {
         "guarantee": reserved.to_dict(),
         "fingerprint": first.spec.fingerprint,
-        "candidates": [repr(settings) for settings in listed],
+        "candidates": [
+            [
+                one.spec.model.name,
+                _without_addresses(one.spec.model.options),
+                one.spec.run_settings(),
+            ]
+            for entry in candidates
+        ],
         "by": by,
         "seed": arguments.seed,
     }
@@ -351,6 +361,11 @@ def _planned(arguments: ChooseArguments) -> _Choice:
         name = keyed(facts, b"choice", secret_key())
         folder = _folders.state() / "choices" / name if checkpoint is True else Path(checkpoint)
     return _Choice(candidates, plan, scorer, reservation, folder, facts)
+
+
+def _without_addresses(values: Mapping[str, Any]) -> str:
+    """Text that is the same in all processes."""
+    return re.sub(" at 0x[0-9a-f]+", "", repr(sorted(values.items())))
 
 
 def _kept_key(choice: _Choice, seed: int | None) -> jax.Array:
@@ -384,7 +399,8 @@ def _kept_key(choice: _Choice, seed: int | None) -> jax.Array:
             "ledger": None if ledger is None else str(ledger.path),
         }
         words = np.asarray(jax.random.key_data(key))
-        Checkpoints(folder, facts, 1, lambda step: None).save(_STATE, {"key": words}, {})
+        owner = {"owner": owners.own(checkpoints.owners_folder())}
+        Checkpoints(folder, facts, 1, lambda step: None).save(_STATE, {"key": words}, owner)
     return key
 
 
@@ -496,11 +512,11 @@ def _check_binary(spec: FitSpec, step: PrivateStep) -> None:
     is_binary = len(data.classes) == 2 or model.options.get("family") == "bernoulli"
     shape: tuple[int, ...] = ()
     if is_binary and model.predict is not None:
-        one = tuple(
+        record = tuple(
             jax.ShapeDtypeStruct((1, *array.shape[1:]), array.dtype) for array in data.evaluation
         )
         key = evaluation_key(key_from_seed(0))
-        shape = jax.eval_shape(predictor_of(step, model), step.model.initial, one, key).shape
+        shape = jax.eval_shape(predictor_of(step, model), step.model.initial, record, key).shape
     if shape != (1,) or data.evaluation[-1].ndim != 1:
         raise _validate.ArgumentError(
             "candidates",

@@ -169,18 +169,18 @@ class PreparedFit:
             steps.compilation.result()
             functions.steps = steps
 
-    def again(self, key: jax.Array | None = None) -> PreparedFit:
+    def again(self, new_key: Callable[[], jax.Array] | None = None) -> PreparedFit:
         """Prepare another fit of the same plan, with new randomness (a seed gives the same) and
         everything compiled.
 
         It spends its own epsilon.
 
-        :param key: that nothing else uses, instead of a new one.
+        :param new_key: makes its key, which nothing else may use.
         """
         spec = self.spec if self.plan.look is None else self.spec.declared or self.spec
         # of the spec before a look of the run: C and the number of records are those again
         plan = self.plan.after_look(spec.privacy, spec.data.num_train, is_vacant=spec.is_vacant)
-        key = spec.new_key() if key is None else key
+        key = (new_key or spec.new_key)()
         # again: an automatic guide keeps its starting values
         step, state = spec.begin(plan, key)
         fresh = dataclasses.replace(
@@ -214,8 +214,9 @@ class PreparedFit:
 
     @property
     def metrics(self) -> Mapping[str, float]:
-        """The newest metrics of the evaluation records."""
-        return {} if self._last is None else self._last.metrics
+        """The metrics at the end of a run."""
+        assert self._last is not None
+        return self._last.metrics
 
     @property
     def unconstrained(self) -> dict[str, Any]:

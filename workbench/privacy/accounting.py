@@ -153,9 +153,8 @@ def total_epsilon(plans: tuple[Plan, ...], delta: float, coarse: bool = False) -
         raise _validate.ArgumentError(
             "plans", plans, "must be one or more plans, all under the same relation."
         )
-    first, *others = plans
-    if not (others or isinstance(first, Steps)):
-        return first.epsilon(delta)
+    if len(plans) == 1 and not isinstance(plans[0], Steps):
+        return plans[0].epsilon(delta)
     if _participation(plans) <= delta:
         return 0.0
     worst = max(loss.epsilon(delta) for loss in _losses(plans, coarse))

@@ -127,8 +127,8 @@ def _score_noise(epsilon: float, delta: float, runs: Runs) -> float:
         return (Steps("poisson", "add_or_remove_one", (Phase(1.0, sigma, 1),)),)
 
     def bound(inverse: float, coarse: bool = False) -> float:
-        one = score(1 / inverse)
-        return selection.bound(one, runs, delta, coarse, one)
+        release = score(1 / inverse)
+        return selection.bound(release, runs, delta, coarse, release)
 
     guess = gaussian_mu(epsilon, delta) / 2
     root = largest_kept(bound, epsilon, 1 / _MOST_NOISE, 1 / _LEAST_NOISE, guess)

@@ -93,12 +93,12 @@ class KnownLoss:
 
         :return: (index of the first multiple, probabilities, probability of an infinite loss).
         """
-        places = np.floor(self.losses / width).astype(np.int64)
-        above = -np.expm1(places * width - self.losses) / -math.expm1(-width)
+        cells = np.floor(self.losses / width).astype(np.int64)
+        above = -np.expm1(cells * width - self.losses) / -math.expm1(-width)
         up = self.probabilities * np.clip(above, 0.0, 1.0)
-        first, size = int(places[0]), int(places[-1] - places[0]) + 2
-        points = np.bincount(places - first + 1, weights=up, minlength=size)
-        points += np.bincount(places - first, weights=self.probabilities - up, minlength=size)
+        first, size = int(cells[0]), int(cells[-1] - cells[0]) + 2
+        points = np.bincount(cells - first + 1, weights=up, minlength=size)
+        points += np.bincount(cells - first, weights=self.probabilities - up, minlength=size)
         return first, points, self.infinite
 
 

@@ -20,20 +20,26 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from workbench import _validate
-from workbench._limits import LARGEST_CLIP, MOST_RECORDS, MOST_STEPS, READING_FAILURE, SMALLEST_CLIP
+from workbench._limits import LARGEST_CLIP, MOST_RECORDS, MOST_STEPS, SMALLEST_CLIP
 from workbench._numbers import count, upper
 from workbench.noise.integers import delta_cost
 from workbench.noise.mechanism import CLIPPINGS, GaussianMechanism
 from workbench.privacy import accounting
 from workbench.privacy.calibration import Candidate, gaussian_mu, noise_multiplier
 from workbench.privacy.guarantee import Guarantee
+from workbench.privacy.implementation import (
+    SHARE,
+    affordable,
+    failure_cost,
+    log_factor,
+    mechanism_delta,
+    sampler_for,
+)
 from workbench.privacy.second_opinion import SecondOpinion, confirm
 from workbench.privacy.steps import LAWS, SENSITIVITY, Phase, Steps, looked
 from workbench.sampling import Sampler
-from workbench.sampling.poisson import SMALLEST_RATE, log_overflow_probability, overflow_capacity
+from workbench.sampling.poisson import SMALLEST_RATE
 
 __all__ = [
     "OF_CLIP",
@@ -46,8 +52,6 @@ __all__ = [
 
 OF_CLIP = ("clip", "adapts_clip", "clip_follows_look")  # settings that may change after a look
 
-_IMPLEMENTATION_SHARE = 1e-3
-_EPSILON_OF_PADDING, _STEPS_OF_PADDING = 10.0, 20_000
 _LEAST_LOOK_NOISE = 0.2  # as calibrated noise is never less
 
 
@@ -213,7 +217,7 @@ class PrivacyPlan:
             ``noise_delta`` says so.
         """
         draws = self.draws(dimension)
-        settings = _affordable(self.settings, lambda epsilon: delta_cost(draws, epsilon))
+        settings = affordable(self.settings, lambda epsilon: delta_cost(draws, epsilon))
         if settings.epsilon == self.settings.epsilon:
             return self
         made = make_plan(
@@ -251,7 +255,7 @@ class PrivacyPlan:
                 raise _validate.ArgumentError(
                     "sampler", sampler, f"must have {fact} = {expected!r}, as the plan's has."
                 )
-        cost = _cost(self.settings, sampler, self.settings.epsilon, self.reads_obliviously)
+        cost = failure_cost(self.settings, sampler, self.settings.epsilon, self.reads_obliviously)
         if not cost <= self.overflow_delta:
             raise _validate.ArgumentError(
                 "sampler",
@@ -291,7 +295,7 @@ class PrivacyPlan:
         """Upper bound on what minibatches that are not ideal, and texts, cost in delta at
         ``epsilon``.
         """
-        growth = _log_factor(epsilon, 1) - _log_factor(self.settings.epsilon, 1)
+        growth = log_factor(epsilon, 1) - log_factor(self.settings.epsilon, 1)
         return self.delta_of_texts + self.overflow_delta * math.exp(max(growth, 0.0))
 
     def with_noise(self, noise_multiplier: float) -> PrivacyPlan:
@@ -309,7 +313,7 @@ class PrivacyPlan:
 
         :raises DisagreementError: if the opinion is larger by more than rounding.
         """
-        delta = _mechanism_delta(self.settings, self._outside_delta)
+        delta = mechanism_delta(self.settings, self._outside_delta)
         return replace(self, opinion=confirm(self.accounted, delta, self.settings.epsilon))
 
     def noise_delta(self, dimension: int) -> float:
@@ -321,7 +325,7 @@ class PrivacyPlan:
         """
         settings, sigma = self.settings, self.mechanism.noise_multiplier
         cost = delta_cost(self.draws(dimension), settings.epsilon)
-        if cost > settings.delta * _IMPLEMENTATION_SHARE:
+        if cost > settings.delta * SHARE:
             raise _validate.ArgumentError(
                 "delta",
                 settings.delta,
@@ -354,7 +358,7 @@ class PrivacyPlan:
             "sampler": self.settings.sampler,
             "relation": self._relation,
             **schedule._asdict(),
-            "delta": _mechanism_delta(self.settings, self._outside_delta),
+            "delta": mechanism_delta(self.settings, self._outside_delta),
         }
 
     @property
@@ -525,14 +529,16 @@ def make_plan(
     :param delta_of_texts: share of delta for texts of one record that the look may show.
     :raises ArgumentError: if no supported noise keeps epsilon, or as ``SamplerLaw.public_size``.
     """
-    requested_epsilon, allowance = settings.epsilon, settings.delta * _IMPLEMENTATION_SHARE
+    requested_epsilon, allowance = settings.epsilon, settings.delta * SHARE
 
     def cost(epsilon: float) -> float:
-        return _cost(settings, _sampler(settings, num_train, epsilon), epsilon, reads_obliviously)
+        return failure_cost(
+            settings, sampler_for(settings, num_train, epsilon), epsilon, reads_obliviously
+        )
 
-    settings = _affordable(settings, cost)
+    settings = affordable(settings, cost)
     sampler, overflow_delta = (
-        _sampler(settings, num_train, settings.epsilon),
+        sampler_for(settings, num_train, settings.epsilon),
         cost(settings.epsilon),
     )
     if overflow_delta > allowance:
@@ -545,7 +551,7 @@ def make_plan(
     if sampler.has_random_size:
         # the whole allowance, because the exact figure depends on the private number of records
         overflow_delta = allowance
-    delta = _mechanism_delta(settings, overflow_delta + delta_of_texts)
+    delta = mechanism_delta(settings, overflow_delta + delta_of_texts)
     look = _look_phase(settings, delta, look_size) if settings.look else None
     sigma = noise_multiplier(
         epsilon=settings.epsilon,
@@ -577,65 +583,3 @@ def _look_phase(settings: PrivacySettings, delta: float, size: int) -> LookPhase
     mu = gaussian_mu(settings.epsilon, delta) * math.sqrt(settings.look)
     sigma = accounting.round_up(SENSITIVITY[str(settings.relation)] / mu, 4)
     return LookPhase(max(sigma, _LEAST_LOOK_NOISE), size)
-
-
-def _affordable(settings: PrivacySettings, cost: Callable[[float], float]) -> PrivacySettings:
-    """``settings``, or with the largest epsilon in tenths at which ``cost`` is within its share of
-    delta, if any is.
-
-    :param cost: in delta, a function of epsilon that does not fall.
-    """
-    allowance = settings.delta * _IMPLEMENTATION_SHARE
-    if cost(settings.epsilon) <= allowance:
-        return settings
-    smaller = range(1, math.ceil(10 * settings.epsilon))  # tenths
-    tenths = bisect.bisect_right(smaller, allowance, key=lambda tenth: cost(tenth / 10))
-    return replace(settings, epsilon=tenths / 10) if tenths else settings
-
-
-def _sampler(settings: PrivacySettings, num_train: int, epsilon: float) -> Sampler:
-    """The sampler, with as much padding as keeps what overflow costs at ``epsilon`` within its
-    share of delta.
-    """
-    law, rate = LAWS[settings.sampler], settings.sampling_rate
-    # the padding M, the parts of a minibatch and the spacing of the sum may tell the declared N,
-    # not how many there are
-    size = law.public_size(settings.num_records, num_train)
-    if not law.hides_size:
-        return law.sampler(size, rate)
-    allowance = settings.delta * _IMPLEMENTATION_SHARE
-    # at least as for epsilon = 10 and many steps: a little more padding, but fits that differ in
-    # epsilon or in the number of steps share a compiled program
-    padded = _log_factor(
-        max(epsilon, _EPSILON_OF_PADDING), max(settings.iterations, _STEPS_OF_PADDING)
-    )
-    capacity = overflow_capacity(size, rate, math.log(allowance / 2) - padded)
-    return law.sampler(num_train, rate, capacity, size)
-
-
-def _cost(
-    settings: PrivacySettings, sampler: Sampler, epsilon: float, reads_obliviously: bool
-) -> float:
-    """What it costs in delta at ``epsilon`` that a minibatch is not always the ideal one.
-
-    :param reads_obliviously: as of ``make_plan``.
-    """
-    failure = sampler.total_variation + (READING_FAILURE if reads_obliviously else 0.0)
-    if sampler.has_random_size:
-        overflow = log_overflow_probability(
-            settings.num_records, settings.sampling_rate, sampler.capacity
-        )
-        failure += math.exp(overflow)
-    return math.exp(_log_factor(epsilon, settings.iterations)) * failure
-
-
-def _log_factor(epsilon: float, steps: int) -> float:
-    """log((1 + e^epsilon) T), the logarithm of what a failure of one step costs in delta, per
-    probability.
-    """
-    return float(np.logaddexp(0.0, epsilon)) + math.log(steps)
-
-
-def _mechanism_delta(settings: PrivacySettings, overflow_delta: float) -> float:
-    """The part of delta that the subsampled Gaussian mechanism itself may use."""
-    return settings.delta * (1 - _IMPLEMENTATION_SHARE) - overflow_delta

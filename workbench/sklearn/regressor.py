@@ -21,8 +21,10 @@ class PrivateRegressor(RegressorMixin, PrivateEstimator):
 
     ``PrivateClassifier`` describes what all three estimators share.
 
-    >>> x = np.random.uniform(0, 100, (3000, 2))
-    >>> regressor = wb.sklearn.PrivateRegressor(bounds=(0, 100), y_bounds=(0, 200))
+    >>> x = np.random.uniform(0, 100, (1000, 2))
+    >>> regressor = wb.sklearn.PrivateRegressor(
+    ...     epsilon=8, bounds=(0, 100), y_bounds=(0, 200)
+    ... )
     >>> regressor.fit(x, x.sum(axis=1)).coef_.shape
     (2,)
 
