@@ -151,7 +151,7 @@ class LivePanel:
             if now.seconds_left is not None:
                 facts.append(f"{duration(now.seconds_left)} left")
         if snapshot.epsilon_so_far is not None:
-            spent = shown(snapshot.epsilon_so_far, up=True)
+            spent = shown(prepared.plan.epsilon_after(snapshot.step), up=True)
             facts.append(f"epsilon spent: at most {spent} of {upper(prepared.privacy.epsilon)}")
         self._say(markup.note(headline, " · ".join(facts)), snapshot.step / total)
         self._draw(session, now)
@@ -358,9 +358,13 @@ def _noise_near(near: Sequence[tuple[float, float]]) -> str:
 def _spent(
     prepared: PreparedFit, points: Sequence[tuple[int, float]], end: tuple[int, float] | None
 ) -> Panel:
-    """Epsilon of the steps taken and of those planned. Fewer steps never spend more, so an end
-    bounds what came before.
+    """Epsilon of the steps taken and of those planned. What the newest step has spent is computed
+    as after a stop, so that it does not fall then; fewer steps never spend more, so it bounds what
+    came before.
     """
+    if end is None and points:
+        newest = points[-1][0]
+        end = newest, prepared.plan.epsilon_after(newest)
     if end is not None:
         points = [*((step, min(value, end[1])) for step, value in points if step < end[0]), end]
     planned = prepared.privacy.epsilon
