@@ -37,7 +37,7 @@ class Session:
         self.prepared, self.result, self.baseline, self.stopping = PREPARED, result, None, False
         self.records = "these"
         self.problem = self.details = self.argument = ""
-        self.was_too_early = False
+        self.was_too_early = self.can_resume = False
         self.history = () if result is None else result.history
         vars(self).update(parts)
 
@@ -276,7 +276,8 @@ def test_an_end_is_told_in_words_with_its_numbers(done, status, words):
 
 def test_a_stopped_fit_has_spent_less(cancelled):
     panel = LivePanel()
-    panel.finish(Session(cancelled))
+    panel.finish(Session(cancelled, can_resume=True))
+    assert "Resume costs nothing more" in panel.status.value
     share = cancelled.guarantee.steps_taken / 300
     assert f"width:{100 * share:.4g}%" in panel.status.value
     assert f"<b>{shown(cancelled.guarantee.epsilon_taken, up=True)}</b>" in panel.curves.value

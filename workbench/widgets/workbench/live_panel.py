@@ -271,7 +271,7 @@ class LivePanel:
             named += f" ({same + 1})" if same else ""
             self._earlier = [*self._earlier[1 - _EARLIER :], (named, history, number)]
         waited = f", {duration(time.perf_counter() - self._began)}"  # with compiling and drawing
-        self._show_end(result, session.problem, folded, waited)
+        self._show_end(result, session.problem, folded, waited, can_resume=session.can_resume)
 
     @property
     def drawn(self) -> tuple[str, str]:
@@ -291,12 +291,19 @@ class LivePanel:
         self._show_end(result)
 
     def _show_end(
-        self, result: FitResult, problem: str = "", folded: str = "", waited: str = ""
+        self,
+        result: FitResult,
+        problem: str = "",
+        folded: str = "",
+        waited: str = "",
+        *,
+        can_resume: bool = False,
     ) -> None:
         guarantee = result.guarantee
         facts = [
             f"{count(guarantee.steps_taken)} of {count(guarantee.steps)} steps"
             f"{waited or f' in {duration(result.seconds)}'}",
+            *["Resume costs nothing more"] * can_resume,
         ]
         problems = dict.fromkeys(text for text in (result.message, problem) if text)
         self._say(
