@@ -667,13 +667,13 @@ def test_an_earlier_fit_is_shown_again_with_its_own_promise_and_curves(screens, 
         settle(screen)
         screen.fit()
         assert screen.wait(PATIENCE)
-        seen.append(shown_of_a_fit(screen))
+        seen.append([*shown_of_a_fit(screen), screen.live.status.value])
     assert seen[0] != seen[1]
     screen.history.presses.view.children[0].click()
-    assert shown_of_a_fit(screen) == seen[0]
+    assert [*shown_of_a_fit(screen), screen.live.status.value] == seen[0]
     assert screen.result is screen.results[1]
     screen.history.presses.view.children[1].click()
-    assert shown_of_a_fit(screen) == seen[1]
+    assert [*shown_of_a_fit(screen), screen.live.status.value] == seen[1]
     screen.show_again(0)
     assert "dpvi-old" not in screen.subject.view._dom_classes
     screen.data.named.value = "breast_cancer"

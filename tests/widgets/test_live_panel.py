@@ -7,7 +7,7 @@ import types
 import numpy as np
 import pytest
 
-from workbench._numbers import shown
+from workbench._numbers import duration, shown
 from workbench.inference.training import Snapshot
 from workbench.plots.metrics import in_words, of_score, score_name
 from workbench.results import HistoryPoint
@@ -376,6 +376,21 @@ def test_an_opened_fit_is_shown_whatever_its_pictures_do(done, monkeypatch, pict
     panel.show_result(done)
     assert "Done." in panel.status.value
     assert "were not kept" in panel.curves.value
+
+
+def test_a_fit_that_is_shown_again_took_as_long_as_it_did(done):
+    panel = LivePanel()
+    panel.begin(resumed=False)
+    panel._began -= 47  # with what a compiler takes
+    panel.finish(Session(done))
+    told = panel.status.value
+    assert "300 of 300 steps, 47 s" in told
+    kept = panel.drawn
+    panel.begin(resumed=False)
+    panel.show_result(done, kept)
+    assert panel.status.value == told
+    panel.show_result(done)  # opened from a folder, which keeps the time of the steps
+    assert f"300 of 300 steps in {duration(done.seconds)}" in panel.status.value
 
 
 def test_a_score_that_is_not_a_number_stays_as_it_is():

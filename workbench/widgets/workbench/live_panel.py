@@ -61,7 +61,7 @@ class LivePanel:
         self._about: Any = None  # what the curves are of
         self._planned = ""  # what stands where there is no curve
         self._drawn: Any = None
-        self._began = time.perf_counter()
+        self._began, self._waited = time.perf_counter(), ""
         self.drawing_seconds = 0.0  # in the present run, for measurements
         self.frames = 0
         self._clear()
@@ -88,7 +88,7 @@ class LivePanel:
         there are new ones.
         """
         self.drawing_seconds, self.frames, self._drawn = 0.0, 0, None
-        self._began = time.perf_counter()
+        self._began, self._waited = time.perf_counter(), ""
         if not (resumed or self._is_planned):
             self.mark(is_old=True)
 
@@ -239,6 +239,8 @@ class LivePanel:
         """Draw the last curves of a fit, if it has a result."""
         if session.result is not None:
             taken = session.result.guarantee
+            seconds = time.perf_counter() - self._began  # with compiling and drawing
+            self._waited = self._waited or f", {duration(seconds)}"
             self._draw(session, session.progress(), (taken.steps_taken, taken.epsilon_taken))
 
     def finish(self, session: Session, number: int = 0) -> None:
@@ -270,21 +272,21 @@ class LivePanel:
             same = sum(name.startswith(named) for name, *_ in self._earlier)
             named += f" ({same + 1})" if same else ""
             self._earlier = [*self._earlier[1 - _EARLIER :], (named, history, number)]
-        waited = f", {duration(time.perf_counter() - self._began)}"  # with compiling and drawing
-        self._show_end(result, session.problem, folded, waited, can_resume=session.can_resume)
+        self._show_end(result, session.problem, folded, can_resume=session.can_resume)
 
     @property
-    def drawn(self) -> tuple[str, str]:
-        """What ``show_result`` takes to show the last fit again."""
-        return str(self.score.value), str(self.curves.value)
+    def drawn(self) -> tuple[str, str, str]:
+        """What ``show_result`` takes to show the last fit again, with how long it took."""
+        return str(self.score.value), str(self.curves.value), self._waited
 
-    def draw_again(self, drawn: tuple[str, str] | None) -> None:
+    def draw_again(self, drawn: tuple[str, str, str] | None) -> None:
         """Show the curves of an earlier fit. :param drawn: None where they were not kept."""
         self._is_planned = False
         self.mark(is_old=False)
-        self.score.value, self.curves.value = drawn or (markup.quiet(_NOT_KEPT),) * 2
+        nothing = markup.quiet(_NOT_KEPT)
+        self.score.value, self.curves.value, self._waited = drawn or (nothing, nothing, "")
 
-    def show_result(self, result: FitResult, drawn: tuple[str, str] | None = None) -> None:
+    def show_result(self, result: FitResult, drawn: tuple[str, str, str] | None = None) -> None:
         """Show a fit that ran before or elsewhere. :param drawn: its curves, if they were kept."""
         self.begin(resumed=False)
         self.draw_again(drawn)
@@ -295,14 +297,13 @@ class LivePanel:
         result: FitResult,
         problem: str = "",
         folded: str = "",
-        waited: str = "",
         *,
         can_resume: bool = False,
     ) -> None:
         guarantee = result.guarantee
         facts = [
             f"{count(guarantee.steps_taken)} of {count(guarantee.steps)} steps"
-            f"{waited or f' in {duration(result.seconds)}'}",
+            f"{self._waited or f' in {duration(result.seconds)}'}",
             *["Resume costs nothing more"] * can_resume,
         ]
         problems = dict.fromkeys(text for text in (result.message, problem) if text)
