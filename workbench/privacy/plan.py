@@ -29,7 +29,7 @@ from workbench.noise.integers import delta_cost
 from workbench.noise.mechanism import CLIPPINGS, GaussianMechanism
 from workbench.privacy import accounting
 from workbench.privacy.calibration import gaussian_mu, noise_multiplier
-from workbench.privacy.guarantee import Guarantee
+from workbench.privacy.guarantee import ASKED_FOR, Guarantee
 from workbench.privacy.second_opinion import SecondOpinion, confirm
 from workbench.privacy.steps import LAWS, SENSITIVITY, Phase, Steps, looked
 from workbench.sampling import Sampler
@@ -432,7 +432,7 @@ class PrivacyPlan:
             )
         if self.requested_epsilon > settings.epsilon:
             lines.append(
-                f"epsilon = {upper(self.requested_epsilon)} was asked for, and "
+                f"epsilon = {upper(self.requested_epsilon)} {ASKED_FOR}, and "
                 f"{upper(settings.epsilon)} is kept: with less noise, the rounding of noise and "
                 "minibatches would cost more than a thousandth of delta."
             )
