@@ -290,6 +290,10 @@ def test_the_promise_is_shown_until_the_plan_is_unknown(panel, seen):
     assert "Next fit:" in panel.promise.value
     assert "epsilon" not in panel.promise.value
     panel.show_unknown("There is <none>.")
+    assert "<b>Next fit:</b> not known yet." in panel.promise.value  # as high as it was
+    assert "Promised" not in panel.promise.value
+    panel.show_outlook(seen, AUTOMATIC, promised)
+    panel.show_unknown("There is <none>.")
     assert "epsilon" not in panel.promise.value
     assert "There is &lt;none&gt;." in panel.promise.value
     panel.show_begun(None)

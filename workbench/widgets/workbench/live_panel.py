@@ -41,7 +41,7 @@ _NOT_KEPT = "The curves of this fit were not kept."
 _KEEP = "The dashed lines are outside the guarantee: keep them to yourself."
 _EARLIER = 3  # fits whose curves stay as faint lines
 _TALL, _LOW, _SCORE, _PRICE = 92, 46, 96, 48  # pixels
-_AROUND = 44  # of the words around the price's curve
+_AROUND = 44  # of the words around a curve
 
 
 class LivePanel:
@@ -59,7 +59,7 @@ class LivePanel:
         # (name, history, number) of fits with the same records and score
         self._earlier: list[tuple[str, tuple[Any, ...], int]] = []
         self._about: Any = None  # what the curves are of
-        self._planned = ""  # what stands where there is no curve
+        self._planned = _room(_SCORE)  # what stands where there is no curve
         self._drawn: Any = None
         self._began, self._waited = time.perf_counter(), ""
         self.drawing_seconds = 0.0  # in the present run, for measurements
@@ -115,12 +115,11 @@ class LivePanel:
 
         :param near: as ``Outlook.noise_near``; empty where that is not known.
         """
-        room = f'<div style="height:{_PRICE + _AROUND}px"></div>'
-        self.price.value = _noise_near(near) if near else room
+        self.price.value = _noise_near(near) if near else _room(_PRICE)
 
     def forget_plan(self) -> None:
         """Show no plan, until another one is known."""
-        self._planned = ""
+        self._planned = _room(_SCORE)
         self._show_planned()
         self.show_price()
 
@@ -334,6 +333,11 @@ def _points(history: Sequence[Any], name: str) -> list[tuple[float, float]]:
         for point in history
         if isinstance(point.metrics.get(name), (int, float))
     ]
+
+
+def _room(height: int) -> str:
+    """Nothing, as high as a chart, so that what stands below does not move."""
+    return f'<div class="dpvi-room" style="height:{height + _AROUND}px"></div>'
 
 
 def _noise_near(near: Sequence[tuple[float, float]]) -> str:

@@ -361,7 +361,10 @@ class PrivacyPanel:
         self._picture.layout.visibility = "hidden"
         self._words.value = markup.sentence(reason)
         self._promised = None
-        self._tell(markup.fact("Promised", "Not known yet", reason))
+        beside = markup.note("Next fit:", "not known yet.")
+        self._tell(
+            beside if self._is_another else markup.fact("Promised", "Not known yet", reason)
+        )
         self._headline.value = markup.note("The consequences are not known.", "")
 
     def _show_automatic(self) -> None:
