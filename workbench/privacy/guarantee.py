@@ -20,7 +20,15 @@ from workbench.privacy import accounting
 from workbench.privacy.accounting import round_up
 from workbench.privacy.steps import LAWS, Schedule, Steps, looked
 
-__all__ = ["ASKED_FOR", "Guarantee", "change_of", "check_epsilon", "check_form", "epsilon_of_steps", "percent"]
+__all__ = [
+    "ASKED_FOR",
+    "Guarantee",
+    "change_of",
+    "check_epsilon",
+    "check_form",
+    "epsilon_of_steps",
+    "percent",
+]
 
 _RELATIONS = {
     "add_or_remove_one": "adding or removing any one {unit}",

@@ -362,9 +362,7 @@ class PrivacyPanel:
         self._words.value = markup.sentence(reason)
         self._promised = None
         beside = markup.note("Next fit:", "not known yet.")
-        self._tell(
-            beside if self._is_another else markup.fact("Promised", "Not known yet", reason)
-        )
+        self._tell(beside if self._is_another else markup.fact("Promised", "Not known yet", reason))
         self._headline.value = markup.note("The consequences are not known.", "")
 
     def _show_automatic(self) -> None:
