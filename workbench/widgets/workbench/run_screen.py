@@ -118,8 +118,9 @@ class RunScreen(Screen):
         """What is run, the problems of its fields, and the buttons beside what the run does.
 
         :param long: fields that need more room. :param errors: further lines below, also for those
-            of ``short``; one line has its room always, so that nothing moves. :param words: that stand before the first fields and make a sentence of
-            them, so that their labels are for screen readers alone.
+            of ``short``; one line has its room always, so that nothing moves. :param words: that
+            stand before the first fields and make a sentence of them, so that their labels are for
+            screen readers alone.
         """
         boxes = [field.box for field in (*long, *short)]
         for index, box in enumerate(boxes):
