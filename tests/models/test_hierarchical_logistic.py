@@ -221,9 +221,7 @@ def test_default_c_leaves_moderate_weights_where_they_are():
     group = random.integers(0, 3, 2000).astype(np.int32)
     y = random.random(2000) < 1 / (1 + np.exp(-np.sum(x * weights[group], axis=1)))
     records = dataset(train=(x, group, y.astype(np.int32)))
-    prepared = wb.prepare(
-        entry(mixing_scale=1.0), records, epsilon=1.0, delta=1e-4, seed=0
-    )
+    prepared = wb.prepare(entry(mixing_scale=1.0), records, epsilon=1.0, delta=1e-4, seed=0)
     *_, last = prepared.run()
     error = np.asarray(last.params["group_weights_loc"]) - weights
     assert np.sqrt(np.mean(error**2)) < 0.5

@@ -340,8 +340,8 @@ class PrivacyPanel:
         if promise is None:
             self._tell("")
         elif another:
-            asked = f" ({promise.asked_for})" if promise.asked_for else ""
-            self._tell(markup.note("Next fit:", f"{promise.label()} per {promise.unit}{asked}"))
+            request = f" ({promise.asked_for})" if promise.asked_for else ""
+            self._tell(markup.note("Next fit:", f"{promise.label()} per {promise.unit}{request}"))
         else:
             self._tell(promise_card("Promised", promise))
 
