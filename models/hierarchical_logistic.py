@@ -189,6 +189,18 @@ def _coordinates(dataset: data.Dataset, intercept: bool) -> dict[str, Any]:
     return {"mixing": (weights, names), "group_weights": (list(dataset.groups), weights)}
 
 
+def _advice(
+    dataset: data.Dataset, num_records: int, epsilon: float, *, intercept: bool
+) -> dict[str, Any]:
+    """C as a share of the norm of a record's gradient where all its features are 1: the share of
+    the gallery's logistic regression for one group, with its part of the records.
+    """
+    size = dataset.train[0].shape[1] + intercept
+    signal = (num_records * epsilon / (size * len(dataset.groups))) ** (1 / 3)
+    fraction = min(1.0, max(min(0.7, 0.1 * signal), 0.05 * signal))
+    return {"iterations": 1000, "clip": fraction * size**0.5, "average": True}
+
+
 def hierarchical_logistic(
     mixing_scale: float = 4.0,
     group_scale: float | Literal["learnt"] = 1.0,
@@ -238,7 +250,7 @@ def hierarchical_logistic(
             "intercept": checks.flag("intercept", intercept),
             **({"covariance": "full"} if is_full else {}),
         },
-        defaults={"iterations": 1000, "clip": 0.2, "average": True},
+        defaults=functools.partial(_advice, intercept=intercept),
         pictures={"groups": pictures.groups},
         reference="Prediger, Loppi, Kaski and Honkela 2022, sections 3.3 and 5.3",
     )

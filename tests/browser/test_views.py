@@ -8,6 +8,7 @@ import pytest
 
 from tests.browser.conftest import Screen, wait_for
 from tests.browser.test_workbench import planned, seen
+from workbench.widgets.kit.presses import Presses
 
 pytestmark = [pytest.mark.browser, pytest.mark.integration]
 
@@ -97,3 +98,29 @@ def test_a_ledger_in_every_width_and_theme(notebook, page, screenshots, tmp_path
         )
         == []
     )
+
+
+def test_focus_stays_where_it_was_although_what_is_pressed_is_drawn_anew(page):
+    presses = Presses(print)
+    buttons = [presses.button(number, f"fit {number}", "Show it") for number in range(3)]
+    hidden = "".join(
+        f'<button class="{press._dom_classes[0]}" hidden></button>'
+        for press in presses.view.children
+    )
+    page.set_content(f'<div class="widget-html-content">{"".join(buttons)}</div>{hidden}')
+    # as ipywidgets does, which draws HTML again for each of its changes
+    redraw = """([number, html]) => { const place = document.querySelector('.widget-html-content');
+      document.querySelectorAll('button[hidden]')[number].onclick = () => {
+        for (const delay of [20, 40]) setTimeout(() => { place.innerHTML = html }, delay); } }"""
+    focused = "document.activeElement.textContent"
+    for number, left, then in (
+        (1, buttons, "fit 1"),
+        (2, buttons, "fit 2"),  # at once after another one
+        (1, [buttons[0]], "fit 0"),  # it has gone
+        (0, ["no button"], "no button"),
+    ):
+        page.evaluate(redraw, [number, "".join(left)])
+        page.get_by_text(f"fit {number}", exact=True).focus()
+        page.keyboard.press("Enter")
+        page.wait_for_timeout(150)
+        assert page.evaluate(focused) == then

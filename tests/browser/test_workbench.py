@@ -212,6 +212,11 @@ def test_all_that_matters_is_in_one_view(notebook, page, screenshots, tmp_path):
     screen.root.locator("b", has_text="Next fit:").wait_for()
     another = screen.root.locator(".dpvi-tabs").bounding_box()
     assert abs(another["y"] - before["y"]) <= 4
+    screen.type("epsilon", "none")
+    screen.root.get_by_role("alert").filter(has_text="epsilon = none").wait_for()
+    screen.comes_to_rest()
+    refused = screen.root.locator(".dpvi-tabs").bounding_box()
+    assert abs(refused["y"] - before["y"]) <= 4
     screen.type("epsilon", "1")
     page.screenshot(path=screenshots / "view-after.png")
     # which values an axis has depends on the noise; the first may stand at its very end

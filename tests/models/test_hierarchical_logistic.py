@@ -202,6 +202,31 @@ def test_a_fit_with_and_without_a_guide_of_the_groups_predicts(group_guide):
     assert result.metrics["auc"] > (0.95 if group_guide else 0.85)
 
 
+@pytest.mark.parametrize(
+    ("num_records", "epsilon", "intercept", "share"),
+    [(2000, 1.0, False, 0.511), (2000, 1.0, True, 0.481), (500, 1.0, False, 0.322), (6e6, 1, 0, 1)],
+)
+def test_default_c_follows_the_records_of_one_group(num_records, epsilon, intercept, share):
+    features = 5 + intercept
+    advice = entry(intercept=bool(intercept)).advice(dataset(), num_records, epsilon)
+    assert advice["clip"] == pytest.approx(share * features**0.5, rel=2e-3)
+    assert (advice["iterations"], advice["average"]) == (1000, True)
+
+
+def test_default_c_leaves_moderate_weights_where_they_are():
+    """With C = 0.2, half of the gradients were clipped and the error was 1.3 (10 repeats)."""
+    random = np.random.default_rng(1000)
+    weights = random.normal(size=(3, 5)).astype(np.float32)
+    x = random.uniform(-1, 1, (2000, 5)).astype(np.float32)
+    group = random.integers(0, 3, 2000).astype(np.int32)
+    y = random.random(2000) < 1 / (1 + np.exp(-np.sum(x * weights[group], axis=1)))
+    records = dataset(train=(x, group, y.astype(np.int32)))
+    prepared = wb.prepare(entry(mixing_scale=1.0), records, epsilon=1.0, delta=1e-4, seed=0)
+    *_, last = prepared.run()
+    error = np.asarray(last.params["group_weights_loc"]) - weights
+    assert np.sqrt(np.mean(error**2)) < 0.5
+
+
 def test_weights_are_labelled_with_groups_and_features():
     data = dataset()
     found = entry(intercept=True).coordinates(data)

@@ -177,6 +177,7 @@ def test_a_large_epsilon_is_kept_by_the_largest_at_which_roundings_have_their_sh
     promised = plan.guarantee(steps_taken=800, unit="patient", dimension=50, caveats=())
     assert promised.epsilon == kept
     assert f"epsilon = {epsilon:g} was asked for, and {kept:g} is kept" in promised.statement()
+    assert promised.asked_for == f"epsilon = {epsilon:g} was asked for"
     assert plan.for_noise_in(50) is plan
     assert plan.confirmed().settings.epsilon == kept  # by dp-accounting, where it has a bound
 

@@ -20,7 +20,7 @@ from tests import fakes
 from tests.conftest import some_of
 from tests.widget_tree import inside, seen_by_a_user, settled
 from workbench import ArgumentError
-from workbench._numbers import shown
+from workbench._numbers import count, shown
 from workbench.fitting import fits, prepared
 from workbench.models import registry
 from workbench.widgets import Workbench
@@ -667,13 +667,13 @@ def test_an_earlier_fit_is_shown_again_with_its_own_promise_and_curves(screens, 
         settle(screen)
         screen.fit()
         assert screen.wait(PATIENCE)
-        seen.append(shown_of_a_fit(screen))
+        seen.append([*shown_of_a_fit(screen), screen.live.status.value])
     assert seen[0] != seen[1]
     screen.history.presses.view.children[0].click()
-    assert shown_of_a_fit(screen) == seen[0]
+    assert [*shown_of_a_fit(screen), screen.live.status.value] == seen[0]
     assert screen.result is screen.results[1]
     screen.history.presses.view.children[1].click()
-    assert shown_of_a_fit(screen) == seen[1]
+    assert [*shown_of_a_fit(screen), screen.live.status.value] == seen[1]
     screen.show_again(0)
     assert "dpvi-old" not in screen.subject.view._dom_classes
     screen.data.named.value = "breast_cancer"
@@ -728,6 +728,10 @@ def test_stop_keeps_what_there_is_and_resume_goes_on(screens, private_data):
     assert partial.status == "cancelled"
     assert 0 < partial.guarantee.steps_taken < 40_000
     assert "Stopped." in screen.live.status.value
+    at = f"{count(partial.guarantee.steps_taken)} of {count(40_000)}"
+    assert screen.run.resume.tooltip == (
+        f"Resume continues logistic on {private_data.name} at step {at}; costs nothing more."
+    )
     assert "The run stopped after" in screen.outcome.guarantee.value
     assert [button.disabled for button in (screen.run.fit, screen.run.stop, screen.run.resume)] == [
         False,
@@ -761,6 +765,8 @@ def test_a_stop_during_compilation_is_heeded_at_once_and_leaves_no_result(
     assert (screen.result, screen.results) == (None, [])
     assert "Stopped.</b> Before the first step. Nothing was spent." in screen.live.status.value
     begun = screen._session.prepared
+    named = f"logistic on {private_data.name}"
+    assert screen.run.resume.tooltip == f"Resume continues {named} before its first step."
     assert not screen.run.fit.disabled
     may_end.set()
     screen.run.resume.click()

@@ -201,3 +201,18 @@ def test_one_line_needs_no_key_and_many_levels_few_labels():
     assert min(after - before for before, after in itertools.pairwise(shares)) >= 9
     assert len(shares) == 10
     assert shares[-1] == 98.75  # the last one is there
+
+
+@pytest.mark.parametrize(
+    ("steps", "texts"),
+    [
+        (1, ["0", "1"]),
+        (2, ["0", "1", "2"]),
+        (10, ["0", "5", "10"]),
+        (800, ["0", "200", "400", "600", "800"]),
+    ],
+)
+def test_steps_on_the_axis_are_whole_and_each_stands_there_once(steps, texts):
+    made = chart([Panel("AUC", points=((0, 0.5), (steps, 1.0)), limits=(0.5, 1.0))], steps, "x")
+    axis = made.partition('<div class="x">')[2].partition("</div>")[0]
+    assert re.findall(r"<span[^>]*>([^<]*)</span>", axis) == texts

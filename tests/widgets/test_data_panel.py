@@ -44,6 +44,11 @@ class Screen:
     variables: dict
     changes: list
 
+    @property
+    def chosen(self):
+        """What the menu of sources shows."""
+        return self.panel.named.control.label
+
     def choose(self, variable):
         self.panel.named.value = VARIABLE
         self.panel.refresh()
@@ -466,12 +471,29 @@ def test_rows_are_counted_for_whom_asks(screen):
     shown.panel.count_button.click()
     assert "8\u202f317 rows x 8 columns" in shown.texts()
     assert "⚠ outside the guarantee" in shown.panel._counted.value
+    assert shown.chosen == "clinic.csv, 8\u202f317 rows"
     shown.choose("frame")
-    assert "rows x" not in shown.state()
+    assert "8\u202f317 rows" not in shown.state()
     shown.panel.count_button.click()
     assert "8\u202f317 rows x 5 columns" in shown.texts()
     shown.panel.named.value = "breast_cancer"
-    assert "rows x" not in shown.state()
+    assert "8\u202f317 rows" not in shown.state()
+
+
+def test_the_menu_names_the_file_or_the_variable_that_is_chosen(screen, tmp_path):
+    shown = screen(frame=private_table())
+    shown.panel.named.value = FILE
+    assert shown.chosen == FILE
+    shown.send("clinic.csv", CLINIC.encode())
+    assert (shown.panel.named.value, shown.chosen) == (FILE, "clinic.csv")
+    other = tmp_path / "other.csv"
+    other.write_text(CLINIC)
+    shown.open(other)
+    assert shown.chosen == "other.csv"
+    shown.choose("frame")
+    assert (shown.panel.named.value, shown.chosen) == (VARIABLE, "frame")
+    shown.panel.named.value = "breast_cancer"
+    assert [text for text, _ in shown.panel.named.control.options[-2:]] == [VARIABLE, FILE]
 
 
 def test_the_separator_can_be_chosen(screen):

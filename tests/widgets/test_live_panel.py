@@ -7,7 +7,7 @@ import types
 import numpy as np
 import pytest
 
-from workbench._numbers import shown
+from workbench._numbers import duration, shown
 from workbench.inference.training import Snapshot
 from workbench.plots.metrics import in_words, of_score, score_name
 from workbench.results import HistoryPoint
@@ -20,7 +20,9 @@ PREPARED = types.SimpleNamespace(
     spec=types.SimpleNamespace(averages=True),
     hyper=types.SimpleNamespace(dither=np.array([0.1]), moments_from=60),
     shows_metrics=True,
-    plan=types.SimpleNamespace(epsilon_curve=lambda: [(100, 1.2), (200, 2.0)]),
+    plan=types.SimpleNamespace(
+        epsilon_curve=lambda: [(100, 1.2), (200, 2.0)], epsilon_after=lambda steps: 0.009 * steps
+    ),
 )
 
 
@@ -35,7 +37,7 @@ class Session:
         self.prepared, self.result, self.baseline, self.stopping = PREPARED, result, None, False
         self.records = "these"
         self.problem = self.details = self.argument = ""
-        self.was_too_early = False
+        self.was_too_early = self.can_resume = False
         self.history = () if result is None else result.history
         vars(self).update(parts)
 
@@ -68,7 +70,7 @@ def test_a_running_fit_tells_steps_speed_time_left_and_privacy_spent():
         "step 100 of 200",
         "1\u202f234 steps/s",
         "7.0 s left",
-        "epsilon spent: at most 1.00 of 2",
+        "epsilon spent: at most 0.900 of 2",  # and not 1.00, as a faster bound has it
     ):
         assert fact in shown
     assert "width:50%" in panel.status.value
@@ -161,11 +163,14 @@ def test_where_no_score_may_be_shown_the_epsilon_spent_has_its_place():
 def test_what_is_spent_of_the_planned_epsilon_is_a_bar_below_the_score():
     panel = LivePanel()
     moved = dataclasses.replace(
-        moment(100, history=HISTORY), spent=((0, 0.0), (100, 0.25 * PREPARED.privacy.epsilon))
+        moment(100, history=HISTORY), spent=((0, 0.0), (100, 0.6 * PREPARED.privacy.epsilon))
     )
     panel.show(Session(), moved)
-    assert "width:25%" in panel.score.value
-    assert "epsilon spent</b><b>\N{LESS-THAN OR EQUAL TO}" in panel.score.value
+    assert "width:45%" in panel.score.value
+    assert "epsilon spent</b><b>\N{LESS-THAN OR EQUAL TO} 0.900" in panel.score.value
+    running = panel.score.value
+    panel._draw(Session(), moved, (100, PREPARED.plan.epsilon_after(100)))
+    assert panel.score.value == running  # nor does it fall at a stop
 
 
 def test_the_score_alone_stands_beside_the_subject_and_all_curves_in_their_part():
@@ -271,7 +276,8 @@ def test_an_end_is_told_in_words_with_its_numbers(done, status, words):
 
 def test_a_stopped_fit_has_spent_less(cancelled):
     panel = LivePanel()
-    panel.finish(Session(cancelled))
+    panel.finish(Session(cancelled, can_resume=True))
+    assert "Resume costs nothing more" in panel.status.value
     share = cancelled.guarantee.steps_taken / 300
     assert f"width:{100 * share:.4g}%" in panel.status.value
     assert f"<b>{shown(cancelled.guarantee.epsilon_taken, up=True)}</b>" in panel.curves.value
@@ -370,6 +376,21 @@ def test_an_opened_fit_is_shown_whatever_its_pictures_do(done, monkeypatch, pict
     panel.show_result(done)
     assert "Done." in panel.status.value
     assert "were not kept" in panel.curves.value
+
+
+def test_a_fit_that_is_shown_again_took_as_long_as_it_did(done):
+    panel = LivePanel()
+    panel.begin(resumed=False)
+    panel._began -= 47  # with what a compiler takes
+    panel.finish(Session(done))
+    told = panel.status.value
+    assert "300 of 300 steps, 47 s" in told
+    kept = panel.drawn
+    panel.begin(resumed=False)
+    panel.show_result(done, kept)
+    assert panel.status.value == told
+    panel.show_result(done)  # opened from a folder, which keeps the time of the steps
+    assert f"300 of 300 steps in {duration(done.seconds)}" in panel.status.value
 
 
 def test_a_score_that_is_not_a_number_stays_as_it_is():

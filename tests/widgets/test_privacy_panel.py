@@ -290,10 +290,32 @@ def test_the_promise_is_shown_until_the_plan_is_unknown(panel, seen):
     assert "Next fit:" in panel.promise.value
     assert "epsilon" not in panel.promise.value
     panel.show_unknown("There is <none>.")
+    assert "<b>Next fit:</b> not known yet." in panel.promise.value  # as high as it was
+    assert "Promised" not in panel.promise.value
+    panel.show_outlook(seen, AUTOMATIC, promised)
+    panel.show_unknown("There is <none>.")
     assert "epsilon" not in panel.promise.value
     assert "There is &lt;none&gt;." in panel.promise.value
     panel.show_begun(None)
     assert "epsilon" not in panel.promise.value
+
+
+def test_why_less_is_promised_than_was_asked_for_stands_beside_it(panel, seen):
+    plan = make_plan(dataclasses.replace(SETTINGS, epsilon=100.0), 455).for_noise_in(31)
+    cut, whole_one = (
+        made.guarantee(steps_taken=800, unit="record", dimension=31, caveats=())
+        for made in (plan, make_plan(SETTINGS, 455))
+    )
+    assert cut.epsilon < 100
+    panel.show_outlook(seen, AUTOMATIC, cut)
+    assert "epsilon = 100 was asked for, more than rounding leaves room for." in visible_text(
+        panel.promise
+    )
+    panel.show_outlook(seen, AUTOMATIC, cut, another=True)
+    assert "per record (epsilon = 100 was asked for)" in visible_text(panel.promise)
+    for another in (False, True):
+        panel.show_outlook(seen, AUTOMATIC, whole_one, another=another)
+        assert "asked for" not in visible_text(panel.promise)
 
 
 def test_the_promise_of_a_fit_that_runs_stands_whatever_the_controls_have(panel, seen):

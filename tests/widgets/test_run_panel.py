@@ -49,10 +49,12 @@ def test_only_buttons_that_do_something_can_be_pressed(panel):
     assert pressable() == [True, False, False]
     panel.show_running(True, can_resume=True)
     assert pressable() == [False, True, False]
-    panel.show_running(False, can_resume=True)
+    panel.show_running(False, can_resume=True, resumes="Resume continues what was stopped.")
     assert pressable() == [True, False, True]
+    assert panel.resume.tooltip == "Resume continues what was stopped."
     panel.show_running(False)
     assert pressable() == [True, False, False]
+    assert panel.resume.tooltip == "Continue the fit that was stopped"
 
 
 def test_every_control_is_described(panel):

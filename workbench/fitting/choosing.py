@@ -347,9 +347,9 @@ def _planned(arguments: ChooseArguments) -> _Choice:
         "fingerprint": first.spec.fingerprint,
         "candidates": [
             [
-                one.spec.model.name,
-                _without_addresses(one.spec.model.options),
-                one.spec.run_settings(),
+                entry.spec.model.name,
+                _without_addresses(entry.spec.model.options),
+                entry.spec.run_settings(),
             ]
             for entry in candidates
         ],

@@ -20,7 +20,15 @@ from workbench.privacy import accounting
 from workbench.privacy.accounting import round_up
 from workbench.privacy.steps import LAWS, Steps, looked
 
-__all__ = ["Guarantee", "change_of", "check_epsilon", "check_form", "epsilon_of_steps", "percent"]
+__all__ = [
+    "ASKED_FOR",
+    "Guarantee",
+    "change_of",
+    "check_epsilon",
+    "check_form",
+    "epsilon_of_steps",
+    "percent",
+]
 
 _RELATIONS = {
     "add_or_remove_one": "adding or removing any one {unit}",
@@ -78,6 +86,8 @@ _AGAINST_STORAGE = (
     "against somebody who sees the memory of the process, how long it computes, or the run's "
     "checkpoints, which hold its secret key."
 )
+
+ASKED_FOR = "was asked for"  # in the caveat of a plan that keeps a smaller epsilon
 
 _FORMS = {
     "epsilon": _schema.number(above=0),
@@ -237,6 +247,13 @@ class Guarantee:
         (``no_privacy.NoPrivacy``).
         """
         return True
+
+    @property
+    def asked_for(self) -> str:
+        """What was asked for, in words, where a smaller epsilon is kept; "" where it is kept."""
+        return next(
+            (caveat.partition(",")[0] for caveat in self.caveats if ASKED_FOR in caveat), ""
+        )
 
     def label(self, with_delta: bool = False) -> str:
         """Epsilon, and delta if it is asked for, as captions have them."""

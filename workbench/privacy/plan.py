@@ -27,7 +27,7 @@ from workbench.noise.integers import delta_cost
 from workbench.noise.mechanism import CLIPPINGS, GaussianMechanism
 from workbench.privacy import accounting
 from workbench.privacy.calibration import Candidate, gaussian_mu, noise_multiplier
-from workbench.privacy.guarantee import Guarantee
+from workbench.privacy.guarantee import ASKED_FOR, Guarantee
 from workbench.privacy.implementation import (
     SHARE,
     affordable,
@@ -463,7 +463,7 @@ class PrivacyPlan:
             )
         if self.requested_epsilon > settings.epsilon:
             lines.append(
-                f"epsilon = {upper(self.requested_epsilon)} was asked for, and "
+                f"epsilon = {upper(self.requested_epsilon)} {ASKED_FOR}, and "
                 f"{upper(settings.epsilon)} is kept: with less noise, the rounding of noise and "
                 "minibatches would cost more than a thousandth of delta."
             )

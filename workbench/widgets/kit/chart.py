@@ -384,8 +384,12 @@ def round_ticks(low: float, high: float, about: int) -> list[float]:
 
 
 def _x_labels(steps: int) -> list[tuple[float, str]]:
-    """Shares of the axis and what stands there."""
-    inner = [tick for tick in round_ticks(0, steps, 4) if 0.06 * steps < tick < 0.81 * steps]
+    """Shares of the axis and what stands there, which are whole numbers of steps."""
+    inner = [
+        tick
+        for tick in round_ticks(0, steps, 4)
+        if 0.06 * steps < tick < 0.81 * steps and tick % 1 == 0
+    ]
     return [
         (0.0, "0"),
         *((tick / steps, _numbers.brief(tick)) for tick in inner),

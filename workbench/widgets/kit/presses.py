@@ -11,6 +11,19 @@ from workbench.widgets.kit.markup import Html, escape
 
 __all__ = ["Presses"]
 
+# What is pressed is drawn anew, some times at once, without the button that had the focus: its
+# successor, else the first button there, else the place itself takes the focus, unless that went
+# elsewhere meanwhile.
+_PRESS = (
+    "const place=this.closest('.widget-html-content'),name=this.textContent;"
+    "place.drawn?.disconnect();place.drawn=new MutationObserver(()=>{{"
+    "if(document.activeElement!==document.body)return;"
+    "const all=[...place.querySelectorAll('.dpvi-press')];place.tabIndex=-1;"
+    "(all.find(each=>each.textContent===name)??all[0]??place).focus({{preventScroll:true}})}});"
+    "place.drawn.observe(place,{{childList:true}});setTimeout(()=>place.drawn.disconnect(),5000);"
+    "document.querySelector('.{}').click()"
+)
+
 
 class Presses:
     """Each button in HTML presses one of ipywidgets that nobody sees: ``view``, which must be on
@@ -33,7 +46,7 @@ class Presses:
         return Html(
             f'<button type="button" class="dpvi-press" aria-pressed="{str(is_on).lower()}" '
             f'title="{escape(tooltip, quote=True)}" '
-            f"onclick=\"document.querySelector('.{self._name}-{number}').click()\">"
+            f'onclick="{_PRESS.format(f"{self._name}-{number}")}">'
             f"{escape(label)}</button>"
         )
 

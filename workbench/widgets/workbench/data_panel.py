@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from functools import partial
+from pathlib import PurePath
 from typing import Any
 
 import ipywidgets as widgets
@@ -72,6 +73,7 @@ class DataPanel:
             )
         self._start, self._namespace, self._learning = start, namespace, learning
         self._names: list[str] = []
+        self._rows = ""  # how many the chosen table has, once they were counted
         self._unsuitable: Mapping[str, str] = {}
         self._on_change: Callable[[], None] = lambda: None  # until the panel is complete
         self._kept: dict[Hashable, TableDeclaration] = {}
@@ -240,9 +242,17 @@ class DataPanel:
         # always in one order: the page tells a choice by its place, and may not have seen the
         # newest entries yet
         entries = fields.entries(self._names, self._unsuitable, "this model")
-        options = [*entries, (VARIABLE, VARIABLE), (FILE, FILE)]
+        options = [*entries, (self._own(VARIABLE), VARIABLE), (self._own(FILE), FILE)]
         if list(self.named.control.options) != options or chosen is not None:
             self.named.offer(options, self.named.value if chosen is None else chosen)
+
+    def _own(self, kind: str) -> str:
+        """What the menu calls a table of the user's own: its name, once it is chosen, and how many
+        rows it has, once these were counted.
+        """
+        file = self.path.value.strip() if self._uploaded is None else self._uploaded[0]
+        name = PurePath(file).name if kind == FILE else str(self.variable.value)
+        return f"{name}{self._rows}" if name and kind == self.named.value else kind
 
     def close(self) -> None:
         """Close the panel's widgets, in the browser too."""
@@ -358,6 +368,7 @@ class DataPanel:
             self.private_rows.value = False
             self._chosen = chosen
         self._edit_declaration()
+        self._offer()
         self._changed()
 
     def _edit_declaration(self) -> None:
@@ -370,6 +381,7 @@ class DataPanel:
         dialect = "" if table is None else table.dialect
         fields.say(self._found, markup.sentence(dialect) if dialect else "")
         fields.say(self._counted, "")
+        self._rows = ""
         self.count_button.layout.display = (
             None if table is not None and table.count is not None else "none"
         )
@@ -422,6 +434,8 @@ class DataPanel:
         except _validate.ArgumentError:  # shown beside its control
             return
         if table is not None and number is not None:
+            self._rows = f", {count(number)} rows"
+            self._offer()
             size = markup.sentence(f"{count(number)} rows x {len(table.columns)} columns")
             note = (
                 "For you: the number of training records is treated as public by a fit, unless "

@@ -36,8 +36,8 @@ class End(NamedTuple):
     """A fit that has ended, and all that is shown of it.
 
     :param beside: the data set whose evaluation records pictures may show.
-    :param number: of the fit on this screen. :param drawn: its curves. :param fitted: its settings,
-        as far as they are known.
+    :param number: of the fit on this screen. :param drawn: its curves, as ``LivePanel.drawn``.
+    :param fitted: its settings, as far as they are known.
     """
 
     result: Any
@@ -45,7 +45,7 @@ class End(NamedTuple):
     cautions: tuple[str, ...] = ()
     spent: str = ""
     number: int = 0
-    drawn: tuple[str, str] | None = None
+    drawn: tuple[str, str, str] | None = None
     fitted: Settings | None = None
 
 

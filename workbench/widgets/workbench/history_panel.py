@@ -29,7 +29,7 @@ _COLUMNS = [
     "ELBO",
     "score",
     "evaluation records",
-    "time",
+    "time of steps",
     "status",
 ]
 _NOT_COMPARED = {"seed"}
@@ -242,7 +242,7 @@ def _differences(chosen: Mapping[str, Any]) -> list[list[str]]:
                 ),
                 "steps taken": result.guarantee.steps_taken,
                 "status": result.status,
-                "time": duration(result.seconds),
+                "time of steps": duration(result.seconds),
             }
         )
     names = list(dict.fromkeys(name for values in facts for name in values))

@@ -41,7 +41,7 @@ _NOT_KEPT = "The curves of this fit were not kept."
 _KEEP = "The dashed lines are outside the guarantee: keep them to yourself."
 _EARLIER = 3  # fits whose curves stay as faint lines
 _TALL, _LOW, _SCORE, _PRICE = 92, 46, 96, 48  # pixels
-_AROUND = 44  # of the words around the price's curve
+_AROUND = 44  # of the words around a curve
 
 
 class LivePanel:
@@ -59,9 +59,9 @@ class LivePanel:
         # (name, history, number) of fits with the same records and score
         self._earlier: list[tuple[str, tuple[Any, ...], int]] = []
         self._about: Any = None  # what the curves are of
-        self._planned = ""  # what stands where there is no curve
+        self._planned = _room(_SCORE)  # what stands where there is no curve
         self._drawn: Any = None
-        self._began = time.perf_counter()
+        self._began, self._waited = time.perf_counter(), ""
         self.drawing_seconds = 0.0  # in the present run, for measurements
         self.frames = 0
         self._clear()
@@ -88,7 +88,7 @@ class LivePanel:
         there are new ones.
         """
         self.drawing_seconds, self.frames, self._drawn = 0.0, 0, None
-        self._began = time.perf_counter()
+        self._began, self._waited = time.perf_counter(), ""
         if not (resumed or self._is_planned):
             self.mark(is_old=True)
 
@@ -115,12 +115,11 @@ class LivePanel:
 
         :param near: as ``Outlook.noise_near``; empty where that is not known.
         """
-        room = f'<div style="height:{_PRICE + _AROUND}px"></div>'
-        self.price.value = _noise_near(near) if near else room
+        self.price.value = _noise_near(near) if near else _room(_PRICE)
 
     def forget_plan(self) -> None:
         """Show no plan, until another one is known."""
-        self._planned = ""
+        self._planned = _room(_SCORE)
         self._show_planned()
         self.show_price()
 
@@ -151,7 +150,7 @@ class LivePanel:
             if now.seconds_left is not None:
                 facts.append(f"{duration(now.seconds_left)} left")
         if snapshot.epsilon_so_far is not None:
-            spent = shown(snapshot.epsilon_so_far, up=True)
+            spent = shown(prepared.plan.epsilon_after(snapshot.step), up=True)
             facts.append(f"epsilon spent: at most {spent} of {upper(prepared.privacy.epsilon)}")
         self._say(markup.note(headline, " · ".join(facts)), snapshot.step / total)
         self._draw(session, now)
@@ -239,6 +238,8 @@ class LivePanel:
         """Draw the last curves of a fit, if it has a result."""
         if session.result is not None:
             taken = session.result.guarantee
+            seconds = time.perf_counter() - self._began  # with compiling and drawing
+            self._waited = self._waited or f", {duration(seconds)}"
             self._draw(session, session.progress(), (taken.steps_taken, taken.epsilon_taken))
 
     def finish(self, session: Session, number: int = 0) -> None:
@@ -270,33 +271,39 @@ class LivePanel:
             same = sum(name.startswith(named) for name, *_ in self._earlier)
             named += f" ({same + 1})" if same else ""
             self._earlier = [*self._earlier[1 - _EARLIER :], (named, history, number)]
-        waited = f", {duration(time.perf_counter() - self._began)}"  # with compiling and drawing
-        self._show_end(result, session.problem, folded, waited)
+        self._show_end(result, session.problem, folded, can_resume=session.can_resume)
 
     @property
-    def drawn(self) -> tuple[str, str]:
-        """What ``show_result`` takes to show the last fit again."""
-        return str(self.score.value), str(self.curves.value)
+    def drawn(self) -> tuple[str, str, str]:
+        """What ``show_result`` takes to show the last fit again, with how long it took."""
+        return str(self.score.value), str(self.curves.value), self._waited
 
-    def draw_again(self, drawn: tuple[str, str] | None) -> None:
+    def draw_again(self, drawn: tuple[str, str, str] | None) -> None:
         """Show the curves of an earlier fit. :param drawn: None where they were not kept."""
         self._is_planned = False
         self.mark(is_old=False)
-        self.score.value, self.curves.value = drawn or (markup.quiet(_NOT_KEPT),) * 2
+        nothing = markup.quiet(_NOT_KEPT)
+        self.score.value, self.curves.value, self._waited = drawn or (nothing, nothing, "")
 
-    def show_result(self, result: FitResult, drawn: tuple[str, str] | None = None) -> None:
+    def show_result(self, result: FitResult, drawn: tuple[str, str, str] | None = None) -> None:
         """Show a fit that ran before or elsewhere. :param drawn: its curves, if they were kept."""
         self.begin(resumed=False)
         self.draw_again(drawn)
         self._show_end(result)
 
     def _show_end(
-        self, result: FitResult, problem: str = "", folded: str = "", waited: str = ""
+        self,
+        result: FitResult,
+        problem: str = "",
+        folded: str = "",
+        *,
+        can_resume: bool = False,
     ) -> None:
         guarantee = result.guarantee
         facts = [
             f"{count(guarantee.steps_taken)} of {count(guarantee.steps)} steps"
-            f"{waited or f' in {duration(result.seconds)}'}",
+            f"{self._waited or f' in {duration(result.seconds)}'}",
+            *["Resume costs nothing more"] * can_resume,
         ]
         problems = dict.fromkeys(text for text in (result.message, problem) if text)
         self._say(
@@ -326,6 +333,11 @@ def _points(history: Sequence[Any], name: str) -> list[tuple[float, float]]:
         for point in history
         if isinstance(point.metrics.get(name), (int, float))
     ]
+
+
+def _room(height: int) -> str:
+    """Nothing, as high as a chart, so that what stands below does not move."""
+    return f'<div class="dpvi-room" style="height:{height + _AROUND}px"></div>'
 
 
 def _noise_near(near: Sequence[tuple[float, float]]) -> str:
@@ -358,9 +370,13 @@ def _noise_near(near: Sequence[tuple[float, float]]) -> str:
 def _spent(
     prepared: PreparedFit, points: Sequence[tuple[int, float]], end: tuple[int, float] | None
 ) -> Panel:
-    """Epsilon of the steps taken and of those planned. Fewer steps never spend more, so an end
-    bounds what came before.
+    """Epsilon of the steps taken and of those planned. What the newest step has spent is computed
+    as after a stop, so that it does not fall then; fewer steps never spend more, so it bounds what
+    came before.
     """
+    if end is None and points:
+        newest = points[-1][0]
+        end = newest, prepared.plan.epsilon_after(newest)
     if end is not None:
         points = [*((step, min(value, end[1])) for step, value in points if step < end[0]), end]
     planned = prepared.privacy.epsilon

@@ -340,7 +340,8 @@ class PrivacyPanel:
         if promise is None:
             self._tell("")
         elif another:
-            self._tell(markup.note("Next fit:", f"{promise.label()} per {promise.unit}"))
+            request = f" ({promise.asked_for})" if promise.asked_for else ""
+            self._tell(markup.note("Next fit:", f"{promise.label()} per {promise.unit}{request}"))
         else:
             self._tell(promise_card("Promised", promise))
 
@@ -360,7 +361,8 @@ class PrivacyPanel:
         self._picture.layout.visibility = "hidden"
         self._words.value = markup.sentence(reason)
         self._promised = None
-        self._tell(markup.fact("Promised", "Not known yet", reason))
+        beside = markup.note("Next fit:", "not known yet.")
+        self._tell(beside if self._is_another else markup.fact("Promised", "Not known yet", reason))
         self._headline.value = markup.note("The consequences are not known.", "")
 
     def _show_automatic(self) -> None:

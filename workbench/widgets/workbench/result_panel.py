@@ -339,7 +339,9 @@ def promise_card(title: str, guarantee: Guarantee) -> str:
     bound = guarantee.label(with_delta=True)
     if guarantee.is_private:
         bound += f" per {guarantee.unit}"
-    return markup.fact(title, bound, guarantee.in_brief())
+    request = guarantee.asked_for
+    reason = f"{request}, more than rounding leaves room for. " if request else ""
+    return markup.fact(title, bound, reason + guarantee.in_brief())
 
 
 def _learnt_in_brief(result: FitResult) -> tuple[str, str]:

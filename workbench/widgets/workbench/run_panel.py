@@ -51,15 +51,14 @@ class RunPanel:
         self.stop = widgets.Button(
             description="Stop",
             icon="stop",
-            disabled=True,
             tooltip=f"Stop the {task} and keep its results so far",
         )
         self.resume = widgets.Button(
             description="Resume",
             icon="forward",
-            disabled=True,
-            tooltip=f"Continue the {task} that was stopped",
         )
+        self._continues = f"Continue the {task} that was stopped"
+        self.show_running(False)
         self.buttons = widgets.HBox([self.fit, self.stop, self.resume])
         self.buttons.add_class("dpvi-buttons")
         self.options = widgets.VBox(
@@ -86,11 +85,15 @@ class RunPanel:
 
         return background(find, "dpvi-devices")
 
-    def show_running(self, running: bool, *, can_resume: bool = False) -> None:
-        """Enable only the buttons that can do something now."""
+    def show_running(self, running: bool, *, can_resume: bool = False, resumes: str = "") -> None:
+        """Enable only the buttons that can do something now.
+
+        :param resumes: what Resume goes on with, in a sentence.
+        """
         self.fit.disabled = running
         self.stop.disabled = not running
         self.resume.disabled = running or not can_resume
+        self.resume.tooltip = resumes or self._continues
 
     def show(self, problems: dict[str, str]) -> None:
         """Show beside the device what is wrong with it."""

@@ -118,8 +118,9 @@ class RunScreen(Screen):
         """What is run, the problems of its fields, and the buttons beside what the run does.
 
         :param long: fields that need more room. :param errors: further lines below, also for those
-            of ``short``. :param words: that stand before the first fields and make a sentence of
-            them, so that their labels are for screen readers alone.
+            of ``short``; one line has its room always, so that nothing moves. :param words: that
+            stand before the first fields and make a sentence of them, so that their labels are for
+            screen readers alone.
         """
         boxes = [field.box for field in (*long, *short)]
         for index, box in enumerate(boxes):
@@ -136,7 +137,9 @@ class RunScreen(Screen):
         bar.add_class("dpvi-bar")
         actions.add_class("dpvi-actions")
         fields.set_style(bar, "dpvi-sentence", bool(words))
-        return widgets.VBox([bar, *(field.error_line for field in long), *errors, actions])
+        problems = widgets.Box([*(field.error_line for field in long), *errors])
+        problems.add_class("dpvi-problems")
+        return widgets.VBox([bar, problems, actions])
 
     def _open_part(self, title: str) -> None:
         """Show a part of the screen, such as one whose field has a problem."""

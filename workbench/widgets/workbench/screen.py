@@ -452,8 +452,8 @@ class Workbench(RunScreen):
         self.privacy.show_begun(self._session.promise)
         self._show_running(True)
 
-    def _show_running(self, running: bool, *, can_resume: bool = False) -> None:
-        self.run.show_running(running, can_resume=can_resume)
+    def _show_running(self, running: bool, *, resumes: str = "") -> None:
+        self.run.show_running(running, can_resume=bool(resumes), resumes=resumes)
         self.ledger.enable(not running)
         self.privacy.runs = running
 
@@ -559,7 +559,7 @@ class Workbench(RunScreen):
             self.outcome.show_reached(session.prepared, now.snapshot.metrics, now.snapshot.step)
 
     def _show_ended(self, session: Session, trace: str) -> None:
-        self._show_running(False, can_resume=session.can_resume)
+        self._show_running(False, resumes=session.resumes)
         if trace:
             self.live.show_broken(trace)
         else:

@@ -18,7 +18,7 @@ import numpy as np
 
 from workbench import _validate
 from workbench._compiler import StoppedError, awaited
-from workbench._numbers import upper
+from workbench._numbers import count, upper
 from workbench.clipping.separation import PrivacyModelError
 from workbench.inference.training import Snapshot
 from workbench.ledger.ledger import LedgerError
@@ -125,6 +125,18 @@ class Session(Stoppable):
             and self.prepared is not None
             and (self.was_too_early or bool(self.prepared.can_resume))
         )
+
+    @property
+    def resumes(self) -> str:
+        """What ``start`` would resume and what that costs, in a sentence; "" for nothing."""
+        if not self.can_resume:
+            return ""
+        named = f"Resume continues {self.prepared.model.name} on {self.prepared.data.name}"
+        if self.result is None:
+            return f"{named} before its first step."
+        taken = self.result.guarantee
+        steps = f"{count(taken.steps_taken)} of {count(taken.steps)}"
+        return f"{named} at step {steps}; costs nothing more."
 
     @property
     def iterations(self) -> int | None:
