@@ -245,6 +245,9 @@ def test_public_records_cost_nothing_and_give_exact_scores():
         ("candidates", {"candidates": [{"model": "logistic", "epsilon": 3.0}]}),
         ("candidates", {"candidates": [{"model": "logistic", "sampler": "shuffle"}]}),
         ("candidates", {"candidates": [{"model": "logistic", "clipp": 3.0}]}),
+        ("candidates", {"candidates": [{"model": "logistic", "private": False}]}),
+        ("candidates", {"candidates": [{"model": "logistic", "evaluate_private": True}]}),
+        ("candidates", {"candidates": [{"model": "logistic", "on_snapshot": print}]}),
         ("candidates", {"candidates": ["gmm"]}),
         ("clip", {"candidates": [{"model": "logistic", "clip": -1.0}]}),
         ("model", {"candidates": ["logistics"]}),
@@ -315,6 +318,15 @@ def test_other_candidates_are_another_choice(private_data):
         wb.choose(CANDIDATES, private_data, execution=wb.Execution(stop=lambda: True), **FAST)
     wb.choose(CANDIDATES, private_data, by="auc", **FAST)
     assert len(Ledger().spends()) == 2
+
+
+def test_the_same_models_are_the_same_choice_in_another_process(private_data):
+    """Whose functions are at other addresses."""
+    for _ in range(2):
+        models = [wb.models.get("logistic", prior_scale=scale) for scale in (1.0, 2.0)]
+        with pytest.raises(ChoiceStopped):
+            wb.choose(models, private_data, execution=wb.Execution(stop=lambda: True), **FAST)
+    assert len(Ledger().spends()) == 1
 
 
 def test_a_folder_of_another_choice_is_refused(private_data, tmp_path):

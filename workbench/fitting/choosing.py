@@ -31,7 +31,7 @@ from workbench.fitting.digests import FORMAT, keyed
 from workbench.fitting.evaluation import evaluation_key, in_blocks, predictor_of
 from workbench.fitting.groups import Execution, Privacy, Table, Training, flattened, is_a, of
 from workbench.fitting.prepared import PreparedFit
-from workbench.fitting.settings import Noted, about, check_all, described, setting, takes
+from workbench.fitting.settings import Noted, about, check_all, described, names, setting, takes
 from workbench.fitting.spec import FitSpec
 from workbench.fitting.tables import OF_TABLES, is_formula, is_table, shared_table
 from workbench.inference.state import Purpose
@@ -53,7 +53,13 @@ _GROWTH = 0.23  # about how much epsilon grows with log E[K]
 # with which few runs are rarer than with 0, which is cheaper at the same mean but not for the same
 # chance to draw a good candidate
 _ETA = 1.0
-_FIXED = ("epsilon", "delta", "seed", "data", "sampler", "relation", "num_records")
+# settings in which candidates may differ: not those that decide whether a fit has noise, what it
+# reads, and what it tells while it runs
+_OF_A_CANDIDATE = (
+    *("model", "family", "link", "priors", "trials", "exposure", "observed"),
+    *("iterations", "sampling_rate", "batch_size", "clip", "clipping", "learning_rate"),
+    *names(Training),
+)
 _OF_ONE_FIT = ("on_snapshot", "progress", "devices", "evaluate_private")
 _STATE = "step-000000000000.npz"
 
@@ -345,7 +351,10 @@ def _planned(arguments: ChooseArguments) -> _Choice:
     facts = {
         "guarantee": reserved.to_dict(),
         "fingerprint": first.spec.fingerprint,
-        "candidates": [repr(settings) for settings in listed],
+        "candidates": [  # without addresses, which are others in the next process
+            repr({**settings, "model": (one.spec.model.name, one.spec.model.options)})
+            for settings, one in zip(listed, candidates, strict=True)
+        ],
         "by": by,
         "seed": arguments.seed,
     }
@@ -423,15 +432,15 @@ def _listed(candidates: Any) -> list[dict[str, Any]]:
         ]
     else:
         entries = []
-    names = {entry.name for entry in dataclasses.fields(fits.FlatRequest)} - {*_FIXED}
     for entry in entries:
         if "model" not in entry:
             raise _validate.ArgumentError("candidates", entry, "must name a model each.")
-        if unknown := [name for name in entry if name not in names]:
+        if unknown := [name for name in entry if name not in _OF_A_CANDIDATE]:
             raise _validate.ArgumentError(
                 "candidates",
                 unknown[0],
-                "is the same for all candidates, or no setting of workbench.fit.",
+                "is no setting in which candidates may differ: these are "
+                f"{', '.join(_OF_A_CANDIDATE)}.",
             )
     if not 1 <= len(entries) <= 1000:
         raise _validate.ArgumentError(
