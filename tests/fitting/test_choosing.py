@@ -72,7 +72,7 @@ def test_the_outcome_is_one_of_the_candidates_with_one_promise(private_data, run
 def test_private_scores_have_noise_an_interval_and_a_label(private_data):
     result = wb.choose(CANDIDATES, private_data, **FAST)
     assert result.metrics_label == result.labels["metrics"] == "covered"
-    assert set(result.metrics) == set(result.metric_intervals) == set(choosing._BY)
+    assert set(result.metrics) == set(result.metric_intervals) == set(choosing.SCORES)
     for name, (low, high) in result.metric_intervals.items():
         assert low <= result.metrics[name] <= high
     assert not result.history
@@ -140,7 +140,7 @@ def test_fits_and_candidates_are_drawn_by_their_law(private_data, monkeypatch):
             counts[-1] += 1
             return iter(())
 
-    planned = choosing._planned(
+    planned = choosing.planned(
         choosing.ChooseArguments(CANDIDATES, private_data, **{**FAST, "runs": 4})
     )
     fits = [Fit() for _ in planned.candidates]
@@ -155,7 +155,7 @@ def test_fits_and_candidates_are_drawn_by_their_law(private_data, monkeypatch):
     def result(self):
         raise Ended
 
-    monkeypatch.setattr(choosing._Choice, "_fit", fit)
+    monkeypatch.setattr(choosing.Choice, "_fit", fit)
     monkeypatch.setattr(PrivateScores, "score", lambda *_: 0.0)
     Fit.result = result
     for _ in range(400):
@@ -245,6 +245,9 @@ def test_public_records_cost_nothing_and_give_exact_scores():
         ("candidates", {"candidates": [{"model": "logistic", "epsilon": 3.0}]}),
         ("candidates", {"candidates": [{"model": "logistic", "sampler": "shuffle"}]}),
         ("candidates", {"candidates": [{"model": "logistic", "clipp": 3.0}]}),
+        ("candidates", {"candidates": [{"model": "logistic", "private": False}]}),
+        ("candidates", {"candidates": [{"model": "logistic", "evaluate_private": True}]}),
+        ("candidates", {"candidates": [{"model": "logistic", "on_snapshot": print}]}),
         ("candidates", {"candidates": ["gmm"]}),
         ("clip", {"candidates": [{"model": "logistic", "clip": -1.0}]}),
         ("model", {"candidates": ["logistics"]}),
@@ -287,13 +290,13 @@ def test_records_without_others_to_compare_by_are_refused(private_frame):
 
 def test_a_stopped_choice_shows_nothing_and_goes_on_with_its_key(private_data, monkeypatch):
     keys, shown = [], []
-    run = choosing._Choice.run
+    run = choosing.Choice.run
 
     def noted(self, key, stop):
         keys.append(np.asarray(choosing.jax.random.key_data(key)).tobytes())
         return run(self, key, stop)
 
-    monkeypatch.setattr(choosing._Choice, "run", noted)
+    monkeypatch.setattr(choosing.Choice, "run", noted)
     stop = wb.Execution(stop=lambda: True)
     for _ in range(2):
         with pytest.raises(ChoiceStopped) as stopped:
@@ -310,11 +313,25 @@ def test_a_stopped_choice_shows_nothing_and_goes_on_with_its_key(private_data, m
     assert len(Ledger().spends()) == 2
 
 
+def test_the_caution_is_about_the_delta_of_the_whole_choice(private_data):
+    with pytest.warns(choosing.fits.DeltaWarning, match=r"delta=0\.01 is not below 1/N"):
+        wb.choose(CANDIDATES, private_data, delta=0.01, **FAST)
+
+
 def test_other_candidates_are_another_choice(private_data):
     with pytest.raises(ChoiceStopped):
         wb.choose(CANDIDATES, private_data, execution=wb.Execution(stop=lambda: True), **FAST)
     wb.choose(CANDIDATES, private_data, by="auc", **FAST)
     assert len(Ledger().spends()) == 2
+
+
+def test_the_same_models_are_the_same_choice_in_another_process(private_data):
+    """Whose functions are at other addresses."""
+    for _ in range(2):
+        models = [wb.models.get("logistic", prior_scale=scale) for scale in (1.0, 2.0)]
+        with pytest.raises(ChoiceStopped):
+            wb.choose(models, private_data, execution=wb.Execution(stop=lambda: True), **FAST)
+    assert len(Ledger().spends()) == 1
 
 
 def test_a_folder_of_another_choice_is_refused(private_data, tmp_path):
@@ -351,13 +368,13 @@ random = np.random.default_rng(3)
 dose = random.uniform(0, 200, 400)
 ill = random.random(400) < 1 / (1 + np.exp((dose - 100) / 20))
 frame = pd.DataFrame({"dose": dose, "ill": ill})
-run = choosing._Choice.run
+run = choosing.Choice.run
 def noted(self, key, stop):
     print(np.asarray(choosing.jax.random.key_data(key)).tobytes().hex(), flush=True)
     if "slow" in sys.argv:
         time.sleep(100)
     return run(self, key, stop)
-choosing._Choice.run = noted
+choosing.Choice.run = noted
 schema = {"dose": (0, 200), "ill": bool}
 result = wb.choose(["ill ~ dose", "ill ~ 1"], frame, schema=schema, family="bernoulli", epsilon=1.0,
                    iterations=20, runs=2)

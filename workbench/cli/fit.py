@@ -11,7 +11,7 @@ import shlex
 import sys
 import tempfile
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,8 +27,9 @@ from workbench.cli.shell import (
     Parser,
     add_command,
     add_json,
+    add_quiet,
     add_settings,
-    model_options,
+    named_values,
     schema,
     stopped_by_interrupt,
 )
@@ -42,14 +43,24 @@ from workbench.cli.table import (
     of_tables,
 )
 from workbench.fitting import groups, settings, sources
+from workbench.plots.metrics import interval_of
 
 if TYPE_CHECKING:
     from workbench.fitting.prepared import PreparedFit
     from workbench.results.fit_result import FitResult
 
-__all__ = ["add", "fit_arguments", "fit_words"]
+__all__ = [
+    "OF_A_FORMULA",
+    "SETTINGS",
+    "add",
+    "add_options",
+    "finish",
+    "fit_arguments",
+    "fit_words",
+    "records",
+]
 
-_SETTINGS = [name for name in settings.names() if settings.about(name).is_text]
+SETTINGS = [name for name in settings.names() if settings.about(name).is_text]
 # options that hold the path of a file or folder
 _PATHS = ("path", "ledger", "schema", "group_features", "out", "key_file", "scratch")
 
@@ -98,46 +109,13 @@ def add(commands: argparse._SubParsersAction[Parser]) -> None:
     )
     processes.add_processes(resume)
     _add_run(resume, resume)
+    add_quiet(resume)
     add_json(resume)
     resume.set_defaults(run=_resume)
 
 
 def _add_fit_options(fit: argparse.ArgumentParser) -> None:
-    titles = ("model", "data", "privacy and steps", "output", "formula", "ledger")
-    of_model, of_data, of_steps, of_run, of_formula, of_ledger = map(fit.add_argument_group, titles)
-    of_data.add_argument(
-        "--data",
-        required=True,
-        help="a name (see workbench data), or a CSV, Parquet, NumPy (.npz) or packed (.wbr) file",
-    )
-    add_data(fit, of_data)
-    of_model.add_argument(
-        "--model",
-        default="logistic",
-        help="a name (see workbench models), or a Python file that registers a model, as FILE.py "
-        "or FILE.py:NAME; the file is run, so name only files that you trust (default: "
-        "logistic)",
-    )
-    of_model.add_argument(
-        "--option",
-        nargs="+",
-        action="extend",
-        default=[],
-        metavar="NAME=VALUE",
-        help="options of the model, such as prior_scale=2",
-    )
-    sections = {
-        argument: fit.add_argument_group(groups.GROUPS[argument].title)
-        for argument in ("privacy", "training", "execution")
-    }
-    for option, (words, kind) in _OF_A_FORMULA.items():
-        section = of_model if option in ("--formula", "--family") else of_formula
-        section.add_argument(option, help=words, **kind)
-    add_settings(
-        of_steps, [name for name in _SETTINGS if groups.group_of(name) is None], epsilon=None
-    )
-    for argument, section in sections.items():
-        add_settings(section, [name for name in _SETTINGS if groups.group_of(name) == argument])
+    of_steps, of_run, of_execution = add_options(fit, SETTINGS, _OF_A_MODEL | OF_A_FORMULA)
     of_steps.add_argument(
         "--no-privacy",
         dest="privacy",
@@ -145,7 +123,41 @@ def _add_fit_options(fit: argparse.ArgumentParser) -> None:
         help="fit public or made-up records without clipping and noise, to check a model, instead "
         "of --epsilon; the result is labelled as not private",
     )
-    processes.add_processes(sections["execution"])
+    processes.add_processes(of_execution)
+    add_quiet(of_run)
+
+
+def add_options(
+    command: argparse.ArgumentParser,
+    names: Collection[str],
+    of_models: Mapping[str, tuple[str, dict[str, Any]]],
+) -> list[Any]:
+    """Add the options of data, models, settings, output and ledger.
+
+    :param names: of settings. :param of_models: options of models and formulas, each with its help
+        and how it is read.
+    :return: the groups of options for steps, output and execution.
+    """
+    titles = ("model", "data", "privacy and steps", "output", "formula", "ledger")
+    of_model, of_data, of_steps, of_run, of_formula, of_ledger = map(
+        command.add_argument_group, titles
+    )
+    of_data.add_argument(
+        "--data",
+        required=True,
+        help="a name (see workbench data), or a CSV, Parquet, NumPy (.npz) or packed (.wbr) file",
+    )
+    add_data(command, of_data)
+    sections = {
+        argument: command.add_argument_group(groups.GROUPS[argument].title)
+        for argument in ("privacy", "training", "execution")
+    }
+    for option, (words, kind) in of_models.items():
+        section = of_formula if option[2:] in _FORMULA_ONLY[1:] else of_model
+        section.add_argument(option, help=words, **kind)
+    add_settings(of_steps, [name for name in names if groups.group_of(name) is None], epsilon=None)
+    for argument, section in sections.items():
+        add_settings(section, [name for name in names if groups.group_of(name) == argument])
     _add_run(of_run, of_ledger)
     add_json(of_run)
     ledger = of_ledger.add_mutually_exclusive_group()
@@ -168,9 +180,22 @@ def _add_fit_options(fit: argparse.ArgumentParser) -> None:
         action="store_false",
         help="write no checkpoints; the fit cannot be resumed then",
     )
+    return [of_steps, of_run, sections["execution"]]
 
 
-_OF_A_FORMULA: dict[str, tuple[str, dict[str, Any]]] = {
+_OF_A_MODEL: dict[str, tuple[str, dict[str, Any]]] = {
+    "--model": (
+        "a name (see workbench models), or a Python file that registers a model, as FILE.py or "
+        "FILE.py:NAME; the file is run, so name only files that you trust (default: logistic)",
+        {"default": "logistic"},
+    ),
+    "--option": (
+        "options of the model, such as prior_scale=2",
+        {"nargs": "+", "action": "extend", "default": [], "metavar": "NAME=VALUE"},
+    ),
+}
+
+OF_A_FORMULA: dict[str, tuple[str, dict[str, Any]]] = {
     "--formula": (
         "a regression instead of --model, such as 'ill ~ age + C(ward) + (1 | hospital)'; without "
         "--schema the fit learns ranges and levels, within its guarantee",
@@ -195,7 +220,6 @@ def _add_run(command: argparse._ActionsContainer, ledger: argparse._ActionsConta
     command.add_argument(
         "--out", metavar="FOLDER", help="write report, draws, curves and JSON to this folder"
     )
-    command.add_argument("--quiet", action="store_true", help="show no progress bar")
     reason = settings.about("over_cap", settings.LedgerSettings)
     ledger.add_argument("--over-cap", metavar="REASON", help=reason.help)
 
@@ -259,7 +283,7 @@ def _fit(arguments: argparse.Namespace) -> int:
         model,
         data,
         **groups.grouped(
-            {name: getattr(arguments, name) for name in (*_SETTINGS, "over_cap", "checkpoint")},
+            {name: getattr(arguments, name) for name in (*SETTINGS, "over_cap", "checkpoint")},
             **of_formula,
         ),
         ledger=arguments.ledger,
@@ -307,15 +331,10 @@ def _resume(arguments: argparse.Namespace) -> int:
 
 def _model_and_data(arguments: argparse.Namespace) -> tuple[Any, Any, dict[str, Any]]:
     """(model, data, settings of a formula and its table)."""
-    formula_options = {
-        name: value for name in _FORMULA_ONLY if (value := getattr(arguments, name)) is not None
-    }
     if arguments.formula is not None:
-        return _formula_and_data(arguments, formula_options)
-    if formula_options:
-        name, value = next(iter(formula_options.items()))
-        raise ArgumentError(name, value, "applies only to formulas; also give --formula.")
-    return sources.model(arguments.model, model_options(arguments.option)), dataset(arguments), {}
+        return (arguments.formula, *records(arguments, is_formula=True))
+    model = sources.model(arguments.model, named_values(arguments.option))
+    return (model, *records(arguments, is_formula=False))
 
 
 # options of tables
@@ -323,13 +342,18 @@ _OF_FORMULAS = ("schema", "missing", "unit_id", "max_rows", "unit_mean", *OF_A_S
 _FORMULA_ONLY = ("family", "link", "prior", "trials", "exposure", "observed")
 
 
-def _formula_and_data(
-    arguments: argparse.Namespace, options: dict[str, Any]
-) -> tuple[str, Any, dict[str, Any]]:
-    """(the formula, its table or data set, ``options`` with those of its columns)."""
+def records(arguments: argparse.Namespace, *, is_formula: bool) -> tuple[Any, dict[str, Any]]:
+    """(data set or table, settings of a formula and its table) that the options name."""
     from workbench.data.files import read_table
     from workbench.data.undeclared import types_from_text
 
+    options = {
+        name: value for name in _FORMULA_ONLY if (value := getattr(arguments, name)) is not None
+    }
+    if not is_formula:
+        for name, value in options.items():
+            raise ArgumentError(name, value, "applies only to formulas; also give --formula.")
+        return dataset(arguments), {}
     check_used(
         arguments, "is not for formulas: the file of --schema declares the columns.", _OF_FORMULAS
     )
@@ -341,13 +365,13 @@ def _formula_and_data(
         if isinstance(options["schema"], Mapping):
             options["schema"] = types_from_text(options["schema"])
     if not sources.is_file(arguments.data):
-        return arguments.formula, named_dataset(arguments), options
+        return named_dataset(arguments), options
     options |= of_tables(arguments) | declared_privacy(arguments)
     options["name"] = arguments.name or _folders.title_of(arguments.data)
     split = {name: getattr(arguments, name) for name in OF_A_SPLIT}
     options |= {name: value for name, value in split.items() if value is not None}
     frame = read_table(arguments.data, options.get("schema"), unit_id=options.get("unit_id"))
-    return arguments.formula, frame, options
+    return frame, options
 
 
 def _priors(texts: Sequence[str]) -> dict[str, str]:
@@ -387,23 +411,41 @@ def _carry_out(
         warnings.simplefilter("always", LedgerWarning)
         if not is_finished:
             _show_progress(prepared, stop, quiet=arguments.quiet)
-        result, run = prepared.result(), prepared.run_log.folder
-        is_empty = result.status == "cancelled" and result.guarantee.steps_taken == 0
-        if is_empty:
-            unsaved = "there is no result" if folder is None else f"nothing is saved in {folder}"
-            print(f"{name}: stopped before the first step: {unsaved}.", file=sys.stderr)
-        if not arguments.json:
-            _print_result(result, run)
-            sys.stdout.flush()  # saving takes as long as all the rest of a short fit
-        problem = "" if folder is None or is_empty else _saved(result, folder, run)
-        ledger = ledger_commands.after_fit(result)
-        for warning in caught:
-            print(f"{name}: warning: {warning.message}", file=sys.stderr)
-        if problem:
-            print(f"{name}: {problem}", file=sys.stderr)
-        elif result.status == "cancelled" and not is_empty and (folder or run) is not None:
-            print(f"{name}: stopped; the partial result is kept.", file=sys.stderr)
-        _say(result, None if problem or is_empty else folder, run, ledger, as_json=arguments.json)
+        return finish(prepared.result(), arguments, folder, caught, run=prepared.run_log.folder)
+
+
+def finish(
+    result: FitResult,
+    arguments: argparse.Namespace,
+    folder: Path | None,
+    caught: Sequence[warnings.WarningMessage],
+    *,
+    run: Path | None = None,
+    **more: Any,
+) -> int:
+    """Print a result and save it in ``folder``; the exit code.
+
+    :param caught: warnings so far, to which those of here are added. :param run: folder of its
+        checkpoints. :param more: for the answer in JSON.
+    """
+    name = f"workbench {arguments.command}"
+    is_empty = result.status == "cancelled" and result.guarantee.steps_taken == 0
+    if is_empty:
+        unsaved = "there is no result" if folder is None else f"nothing is saved in {folder}"
+        print(f"{name}: stopped before the first step: {unsaved}.", file=sys.stderr)
+    if not arguments.json:
+        _print_result(result, run)
+        sys.stdout.flush()  # saving takes as long as all the rest of a short fit
+    problem = "" if folder is None or is_empty else _saved(result, folder, run)
+    ledger = ledger_commands.after_fit(result)
+    for warning in caught:
+        print(f"{name}: warning: {warning.message}", file=sys.stderr)
+    if problem:
+        print(f"{name}: {problem}", file=sys.stderr)
+    elif result.status == "cancelled" and not is_empty and (folder or run) is not None:
+        print(f"{name}: stopped; the partial result is kept.", file=sys.stderr)
+    saved = None if problem or is_empty else folder
+    _say(result, saved, run, ledger, more, as_json=arguments.json)
     return FAILED if problem else {"done": DONE, "cancelled": STOPPED}.get(result.status, FAILED)
 
 
@@ -455,6 +497,7 @@ def _say(
     folder: Path | None,
     run: Path | None,
     ledger: Mapping[str, Any] | None,
+    more: Mapping[str, Any],
     *,
     as_json: bool,
 ) -> None:
@@ -473,6 +516,7 @@ def _say(
             "ledger": ledger,
             "resume": str(run) if run is not None and result.status == "cancelled" else None,
             "out": None if folder is None else str(folder),
+            **more,
         }
         print(json.dumps(answer, allow_nan=False))
         return
@@ -541,11 +585,13 @@ def _print_result(result: FitResult, run: Path | None) -> None:
     if result.draws and model is not None and model.linear is not None:
         print(f"\n{result.coefficients()}")
     if result.metrics:
-        values = ", ".join(f"{name} {value:.4f}" for name, value in result.metrics.items())
-        print(
-            f"\nHeld-out ({result.data['num_evaluation']} evaluation records, "
-            f"{result.metrics_label}): {values}"
+        values = ", ".join(
+            f"{name} {value:.4f}{interval_of(name, result.metric_intervals)}"
+            for name, value in result.metrics.items()
         )
+        number = result.data["num_evaluation"]  # None where it is private
+        size = "" if number is None else f"{number} evaluation records, "
+        print(f"\nHeld-out ({size}{result.metrics_label}): {values}")
     else:
         print(
             "\nNo held-out metrics: no evaluation records are declared public. --evaluate-private "

@@ -28,11 +28,12 @@ __all__ = [
     "Parser",
     "add_command",
     "add_json",
+    "add_quiet",
     "add_settings",
     "bounds",
     "check_out",
     "in_options",
-    "model_options",
+    "named_values",
     "number",
     "schema",
     "stopped_by_interrupt",
@@ -141,25 +142,28 @@ def schema(text: str) -> Any:
     return _json_file("schema", text)
 
 
-def model_options(texts: Sequence[str]) -> dict[str, Any]:
-    """Options of a model from ``NAME=VALUE`` items. A value is read as JSON, or else taken
-    as text.
+def named_values(
+    texts: Sequence[str], option: str = "option", example: str = "prior_scale=2"
+) -> dict[str, Any]:
+    """``{name: value}`` from ``NAME=VALUE`` items. A value is read as JSON, or else taken as text.
+
+    :param option: that has the items. :param example: of them.
     """
     options: dict[str, Any] = {}
     for text in texts:
         name, equals, value = text.partition("=")
         if not equals or not name:
-            raise ArgumentError("option", text, "write NAME=VALUE, as in --option prior_scale=2.")
+            raise ArgumentError(option, text, f"write NAME=VALUE, as in --{option} {example}.")
         if name in options:
-            raise ArgumentError("option", text, f"sets {name!r} twice.")
+            raise ArgumentError(option, text, f"sets {name!r} twice.")
         try:
             options[name] = _json.loads(value)
         except json.JSONDecodeError:
             options[name] = value
         except ValueError as error:
-            raise ArgumentError("option", text, f"cannot be read as JSON: {error}.") from None
+            raise ArgumentError(option, text, f"cannot be read as JSON: {error}.") from None
         except RecursionError:
-            raise ArgumentError("option", text, "is nested too deeply.") from None
+            raise ArgumentError(option, text, "is nested too deeply.") from None
     return options
 
 
@@ -282,3 +286,8 @@ def add_json(command: argparse._ActionsContainer) -> None:
     command.add_argument(
         "--json", action="store_true", help="print one JSON object on standard output"
     )
+
+
+def add_quiet(command: argparse._ActionsContainer) -> None:
+    """The option ``--quiet``."""
+    command.add_argument("--quiet", action="store_true", help="show no progress bar")

@@ -21,6 +21,7 @@ from workbench.cli.shell import (
     Parser,
     add_command,
     add_json,
+    add_quiet,
     number,
     stopped_by_interrupt,
 )
@@ -96,7 +97,7 @@ def add(commands: argparse._SubParsersAction[Parser]) -> None:
         help="check the plan, compute the noise and say what would be spent, without fitting",
     )
     add_json(sweep)
-    sweep.add_argument("--quiet", action="store_true", help="show no progress bar")
+    add_quiet(sweep)
     sweep.add_argument(
         "--data",
         metavar=f"FILE{RECORDS}",

@@ -16,7 +16,7 @@ import math
 import re
 import uuid
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -32,7 +32,7 @@ from workbench.fitting.digests import FORMAT, keyed
 from workbench.fitting.evaluation import evaluation_key, in_blocks, predictor_of
 from workbench.fitting.groups import Execution, Privacy, Table, Training, flattened, is_a, of
 from workbench.fitting.prepared import PreparedFit
-from workbench.fitting.settings import Noted, about, check_all, described, setting, takes
+from workbench.fitting.settings import Noted, about, check_all, described, names, setting, takes
 from workbench.fitting.spec import FitSpec
 from workbench.fitting.tables import OF_TABLES, is_formula, is_table, shared_table
 from workbench.inference.state import Purpose
@@ -48,11 +48,25 @@ from workbench.privacy.plan import PrivacyPlan, default_delta
 from workbench.privacy.selection import Runs
 from workbench.results import FitResult
 
-__all__ = ["ChoiceStopped", "choose"]
+__all__ = [
+    "SCORES",
+    "Choice",
+    "ChoiceStopped",
+    "ChooseArguments",
+    "candidates_of",
+    "choose",
+    "planned",
+]
 
-_BY = ("log_likelihood", "auc", "accuracy")
+SCORES = ("log_likelihood", "auc", "accuracy")
 _GROWTH = 0.23  # about how much epsilon grows with log E[K]
-_FIXED = ("epsilon", "delta", "seed", "data", "sampler", "relation", "num_records")
+# settings in which candidates may differ: not those that decide whether a fit has noise, what it
+# reads, and what it tells while it runs
+_OF_A_CANDIDATE = (
+    *("model", "family", "link", "priors", "trials", "exposure", "observed"),
+    *("iterations", "sampling_rate", "batch_size", "clip", "clipping", "learning_rate"),
+    *names(Training),
+)
 _OF_ONE_FIT = ("on_snapshot", "progress", "devices", "evaluate_private")
 _STATE = "step-000000000000.npz"
 
@@ -156,7 +170,7 @@ class PrivateScores(Scorer):
     def published(self, fit: PreparedFit, key: jax.Array) -> dict[str, Any]:
         """A release of its own: the one that it was chosen by is flattered by luck."""
         scores = self._release(fit, key)
-        estimates = {name: getattr(scores, name)() for name in _BY}
+        estimates = {name: getattr(scores, name)() for name in SCORES}
         return {
             "metrics": {name: float(estimate.value) for name, estimate in estimates.items()},
             "metric_intervals": {
@@ -185,7 +199,7 @@ class _Candidate:
 
 
 @dataclass(eq=False)
-class _Choice:
+class Choice:
     """A choice that is planned: what may be drawn, what it spends and how it is scored."""
 
     candidates: list[_Candidate]
@@ -196,7 +210,31 @@ class _Choice:
     facts: dict[str, Any]
     _fits: dict[int, PreparedFit] = field(default_factory=dict)
 
-    def run(self, key: jax.Array, stop: Any) -> FitResult:
+    @property
+    def cautions(self) -> tuple[str, ...]:
+        """What is wrong with delta >= 1/N, of the whole choice."""
+        settings = self.candidates[0].plan.settings
+        return dataclasses.replace(settings, delta=self.plan.delta).cautions()
+
+    def outcome(self, stop: Callable[[], bool]) -> FitResult:
+        """Reserve what the choice spends, make it, and return the best fit.
+
+        :param stop: as of ``fit``. :raises ChoiceStopped: if it stops; ``CapError`` where a cap
+            does not allow it.
+        """
+        key = _kept_key(self)
+        self.reservation.mark()  # from here on it counts, whatever becomes of this process
+        try:
+            result = self.run(key, stop)
+        except BaseException:
+            self.reservation.settle(None)
+            raise
+        if self.checkpoint is not None:  # before anything is seen
+            checkpoints.forget(self.checkpoint)
+        problem = self.reservation.settle(None)
+        return dataclasses.replace(result, message=f"{result.message} {problem}".strip())
+
+    def run(self, key: jax.Array, stop: Callable[[], bool]) -> FitResult:
         """Draw, fit and score, and return the best.
 
         :param stop: as of ``fit``. :raises ChoiceStopped: if it stops.
@@ -270,24 +308,14 @@ def choose(arguments: ChooseArguments) -> FitResult:
         allow it.
     :raises ChoiceStopped: if ``execution.stop`` stops it.
     """
-    choice = _planned(arguments)
-    for candidate in choice.candidates[:1]:
-        for caution in candidate.plan.settings.cautions():
-            warnings.warn(caution, fits.DeltaWarning, stacklevel=3)
-    key = _kept_key(choice, arguments.seed)
-    choice.reservation.mark()  # from here on it counts, whatever becomes of this process
-    try:
-        result = choice.run(key, arguments.execution.stop)
-    except BaseException:
-        choice.reservation.settle(None)
-        raise
-    if choice.checkpoint is not None:  # before anything is seen
-        checkpoints.forget(choice.checkpoint)
-    problem = choice.reservation.settle(None)
-    return dataclasses.replace(result, message=f"{result.message} {problem}".strip())
+    choice = planned(arguments)
+    for caution in choice.cautions:
+        warnings.warn(caution, fits.DeltaWarning, stacklevel=3)
+    return choice.outcome(arguments.execution.stop)
 
 
-def _planned(arguments: ChooseArguments) -> _Choice:
+def planned(arguments: ChooseArguments) -> Choice:
+    """Plan a choice, of which nothing is reserved yet. :raises ArgumentError: as ``choose``."""
     flat = flattened(arguments, fits.FlatRequest, "choose")
     for name in _OF_ONE_FIT:
         if name in flat:
@@ -298,8 +326,8 @@ def _planned(arguments: ChooseArguments) -> _Choice:
         raise _validate.ArgumentError(
             "processes", jax.process_count(), "are not taken by a choice: use one."
         )
-    listed = _listed(flat.pop("candidates"))
-    by = _validate.choice("by", flat.pop("by", "log_likelihood"), _BY)
+    listed = candidates_of(flat.pop("candidates"))
+    by = _validate.choice("by", flat.pop("by", "log_likelihood"), SCORES)
     runs, epsilon = Runs.of_mean(float(flat.pop("runs", 20))), flat.pop("epsilon")
     flat.pop("stop", None)
     ledger, checkpoint = flat.pop("ledger", None), flat.pop("checkpoint", True)
@@ -360,7 +388,7 @@ def _planned(arguments: ChooseArguments) -> _Choice:
     if checkpoint is not False and not data.is_public:
         name = keyed(facts, b"choice", secret_key())
         folder = _folders.state() / "choices" / name if checkpoint is True else Path(checkpoint)
-    return _Choice(candidates, plan, scorer, reservation, folder, facts)
+    return Choice(candidates, plan, scorer, reservation, folder, facts)
 
 
 def _without_addresses(values: Mapping[str, Any]) -> str:
@@ -368,11 +396,11 @@ def _without_addresses(values: Mapping[str, Any]) -> str:
     return re.sub(" at 0x[0-9a-f]+", "", repr(sorted(values.items())))
 
 
-def _kept_key(choice: _Choice, seed: int | None) -> jax.Array:
+def _kept_key(choice: Choice) -> jax.Array:
     """The key of the choice, on disk before anything is drawn; that of an interrupted choice of the
     same plan, whose fits are in the ledger already.
     """
-    folder, reservation = choice.checkpoint, choice.reservation
+    folder, reservation, seed = choice.checkpoint, choice.reservation, choice.facts["seed"]
     digest = keyed(choice.facts, b"choice", secret_key()) if folder is not None else ""
     if folder is not None and checkpoints.holds_key(folder):
         if checkpoints.is_running(folder):
@@ -418,7 +446,7 @@ def _candidate(settings: dict[str, Any]) -> _Candidate:
     return _Candidate(request, spec, plan.for_noise_in(dimension), dimension)
 
 
-def _listed(candidates: Any) -> list[dict[str, Any]]:
+def candidates_of(candidates: Any) -> list[dict[str, Any]]:
     """Settings of each candidate, with its model.
 
     :raises ArgumentError: naming ``candidates``.
@@ -436,15 +464,15 @@ def _listed(candidates: Any) -> list[dict[str, Any]]:
         ]
     else:
         entries = []
-    names = {entry.name for entry in dataclasses.fields(fits.FlatRequest)} - {*_FIXED}
     for entry in entries:
         if "model" not in entry:
             raise _validate.ArgumentError("candidates", entry, "must name a model each.")
-        if unknown := [name for name in entry if name not in names]:
+        if unknown := [name for name in entry if name not in _OF_A_CANDIDATE]:
             raise _validate.ArgumentError(
                 "candidates",
                 unknown[0],
-                "is the same for all candidates, or no setting of workbench.fit.",
+                "is no setting in which candidates may differ: these are "
+                f"{', '.join(_OF_A_CANDIDATE)}.",
             )
     if not 1 <= len(entries) <= 1000:
         raise _validate.ArgumentError(

@@ -1,5 +1,5 @@
 """The plan of a sweep in a YAML, TOML or JSON file: a mapping of the arguments of
-``workbench.sweep``.
+``workbench.sweep``. A choice has one of those of ``workbench.choose``, without data.
 
 model: logistic
 data: {file: clinic.csv, target: ill, bounds: {age: [0, 120], dose: [0, 200]}}
@@ -22,12 +22,14 @@ import yaml
 from workbench import _json, _validate
 from workbench import data as data_sets
 from workbench.fitting import sources
-from workbench.fitting.groups import GROUPS, group_of
+from workbench.fitting.choosing import ChooseArguments
+from workbench.fitting.groups import GROUPS, group_of, is_a
 from workbench.fitting.settings import names
 from workbench.fitting.sources import RECORDS
+from workbench.fitting.tables import is_formula
 from workbench.sweeps.sweeping import PrepareArguments
 
-__all__ = ["read"]
+__all__ = ["candidates", "choice", "read"]
 
 
 def read(path: str | Path) -> dict[str, Any]:
@@ -43,26 +45,50 @@ def read(path: str | Path) -> dict[str, Any]:
 
     :raises ArgumentError: naming ``plan`` and its file, or the argument that cannot be used.
     """
+    file, plan = _read(path, names(PrepareArguments))
+    if "epsilons" not in plan:
+        raise _validate.ArgumentError("epsilons", None, f"{file.name} must have one or more.")
+    return _formed(plan, file.parent)
+
+
+def choice(path: str | Path) -> dict[str, Any]:
+    """Read the plan of a choice as settings, those of groups flat. Paths and models are as of
+    ``read``.
+
+    :raises ArgumentError: naming ``plan`` and its file, or the argument that cannot be used.
+    """
+    file, plan = _read(path, [name for name in names(ChooseArguments) if name != "data"])
+    flat: dict[str, Any] = {}
+    for name, value in _formed(plan, file.parent).items():
+        flat |= is_a(GROUPS[name])(name, value).changed() if name in GROUPS else {name: value}
+    return flat
+
+
+def _read(path: str | Path, known: Collection[str]) -> tuple[Path, dict[str, Any]]:
+    """(file, its mapping, whose names are among those that are ``known``)."""
     file = _validate.path("plan", path, "must be the path of a plan.")
     plan = dict(_mapping("plan", file))
     for name in plan:
-        if (group := group_of(name)) in GROUPS and name not in names(PrepareArguments):
+        if (group := group_of(name)) in GROUPS and name not in known:
             raise _validate.ArgumentError(
                 name, plan[name], f"belongs to a group of settings: write {group}: {{{name}: ...}}."
             )
-    _check_known("plan", plan, names(PrepareArguments))
-    if "epsilons" not in plan:
-        raise _validate.ArgumentError("epsilons", None, f"{file.name} must have one or more.")
+    _check_known("plan", plan, known)
+    return file, plan
+
+
+def _formed(plan: dict[str, Any], folder: Path) -> dict[str, Any]:
+    """The arguments that a plan in ``folder`` has."""
     forms: dict[str, Callable[[Any, Path], Any]] = {
         "model": _model,
         "models": _models,
+        "candidates": candidates,
         "data": _data,
         "store": lambda value, folder: folder / _path("store", value),
         "ledger": lambda value, folder: value is not False and folder / _path("ledger", value),
     }
     return {
-        name: forms[name](value, file.parent) if name in forms else value
-        for name, value in plan.items()
+        name: forms[name](value, folder) if name in forms else value for name, value in plan.items()
     }
 
 
@@ -193,6 +219,27 @@ def _models(entries: Any, folder: Path) -> list[Any]:
     ]
 
 
+def candidates(entries: Any, folder: Path) -> Any:
+    """The candidates of a choice, with models in place of their names and files.
+
+    :param entries: a list of models or mappings, or one mapping of lists. :param folder: that files
+        of models are relative to.
+    """
+    if isinstance(entries, dict):
+        return {
+            name: _models(value, folder) if name == "model" else value
+            for name, value in entries.items()
+        }
+    if not isinstance(entries, list):
+        return entries
+    return [
+        {**entry, "model": _model(entry.get("model"), folder)}
+        if isinstance(entry, dict)
+        else _model(entry, folder)
+        for entry in entries
+    ]
+
+
 def _model(entry: Any, folder: Path) -> Any:
     options = dict(entry) if isinstance(entry, dict) else {"name": entry}
     name = options.pop("name", None)
@@ -200,6 +247,8 @@ def _model(entry: Any, folder: Path) -> Any:
         raise _validate.ArgumentError(
             "model", entry, "must be a name or a file, or a mapping of name and options."
         )
+    if is_formula(name) and not options:
+        return name
     return sources.model(name, options, folder)
 
 
