@@ -16,7 +16,7 @@ from scipy.stats import chisquare
 
 import workbench as wb
 from tests.conftest import PRIVATE_BOUNDS
-from workbench.fitting import choosing, evaluation, prepared
+from workbench.fitting import choosing, evaluation, prepared, scoring
 from workbench.fitting.choosing import ChoiceStopped, PrivateScores
 from workbench.ledger.ledger import Ledger
 from workbench.noise.chacha20 import new_key
@@ -72,7 +72,7 @@ def test_the_outcome_is_one_of_the_candidates_with_one_promise(private_data, run
 def test_private_scores_have_noise_an_interval_and_a_label(private_data):
     result = wb.choose(CANDIDATES, private_data, **FAST)
     assert result.metrics_label == result.labels["metrics"] == "covered"
-    assert set(result.metrics) == set(result.metric_intervals) == set(choosing.SCORES)
+    assert set(result.metrics) == set(result.metric_intervals) == set(scoring.SCORES)
     for name, (low, high) in result.metric_intervals.items():
         assert low <= result.metrics[name] <= high
     assert not result.history

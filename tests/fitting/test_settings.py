@@ -239,7 +239,7 @@ def test_flat_settings_and_groups_are_the_same():
         name: type(value) for name, value in arguments.items() if isinstance(value, Group)
     } == GROUPS
     asked = fits.FitArguments("logistic", "breast_cancer", **arguments)
-    assert flattened(asked, fits._Flat, "fit") == {
+    assert flattened(asked, fits.FlatRequest, "fit") == {
         "model": "logistic",
         "data": "breast_cancer",
         **flat,

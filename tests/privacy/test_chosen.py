@@ -12,7 +12,7 @@ from workbench.ledger.composition import total
 from workbench.ledger.renyi_filter import Cap
 from workbench.privacy import accounting, rdp, selection
 from workbench.privacy.choosing import plan_choice
-from workbench.privacy.chosen import BestOf, Chosen
+from workbench.privacy.chosen import Best, Chosen, EitherSide
 from workbench.privacy.guarantee import Guarantee, check_epsilon
 from workbench.privacy.plan import PrivacySettings, make_plan
 from workbench.privacy.selection import Runs
@@ -141,7 +141,7 @@ def test_a_total_is_between_what_is_certain_and_the_sum():
     assert 1.5 < twice.epsilon < 2
     assert total([CHOSEN]).epsilon == 1.0
     beside = selection.epsilon(
-        CHOSEN.accounted().candidates, RUNS, 1e-4 * 0.98, beside=(fit.accounted(),)
+        CHOSEN.accounted().sides[0].candidates, RUNS, 1e-4 * 0.98, beside=(fit.accounted(),)
     )
     assert with_fit.epsilon == pytest.approx(beside, rel=0.02)  # by another bound
     assert with_fit.method == "pld"
@@ -171,8 +171,9 @@ def test_both_kinds_of_records_are_covered_when_a_choice_is_composed():
     """A table that is split anew may hold a record out here and fit it there."""
     steps = Steps("poisson", "add_or_remove_one", (LOOK, Phase(0.1, 40.0, 100)))
     loud = Steps("poisson", "add_or_remove_one", (Phase(1.0, 2.0, 1),))
-    quiet = BestOf((steps,), RUNS)
-    scored = BestOf((steps,), RUNS, loud)
+    fits, scores = Best((steps,), RUNS), Best((loud,), RUNS, (loud,))
+    quiet = EitherSide(steps.relation, (fits,))
+    scored = EitherSide(steps.relation, (fits, scores))
     assert scored.epsilon(1e-5) > 2 * quiet.epsilon(1e-5)
     both = [accounting.total_epsilon((plan, steps), 1e-5) for plan in (quiet, scored)]
     assert both[1] > scored.epsilon(1e-5) > both[0]

@@ -29,18 +29,23 @@ from workbench.data import Dataset, load
 from workbench.fitting import checkpoints, fits
 from workbench.fitting.checkpoints import Checkpoints
 from workbench.fitting.digests import FORMAT, keyed
-from workbench.fitting.evaluation import evaluation_key, in_blocks, predictor_of
 from workbench.fitting.groups import Execution, Privacy, Table, Training, flattened, is_a, of
 from workbench.fitting.prepared import PreparedFit
+from workbench.fitting.scoring import (
+    SCORES,
+    fields_of,
+    release_of,
+    require_private_evaluation,
+    require_yes_or_no,
+)
 from workbench.fitting.settings import Noted, about, check_all, described, names, setting, takes
 from workbench.fitting.spec import FitSpec
 from workbench.fitting.tables import OF_TABLES, is_formula, is_table, shared_table
 from workbench.inference.state import Purpose
-from workbench.inference.step import PrivateStep
 from workbench.ledger import owners
 from workbench.ledger.fingerprint import secret_key
 from workbench.ledger.reservation import Reservation, id_of, ledger_for
-from workbench.models.covered_scores import BINS, CoveredScores, covered_scores
+from workbench.models.covered_scores import BINS
 from workbench.noise import key_use
 from workbench.noise.chacha20 import child_key, key_from_bytes, key_from_seed, new_key, stream
 from workbench.privacy.choosing import ChoicePlan, plan_choice
@@ -58,7 +63,6 @@ __all__ = [
     "planned",
 ]
 
-SCORES = ("log_likelihood", "auc", "accuracy")
 _GROWTH = 0.23  # about how much epsilon grows with log E[K]
 # settings in which candidates may differ: not those that decide whether a fit has noise, what it
 # reads, and what it tells while it runs
@@ -67,7 +71,7 @@ _OF_A_CANDIDATE = (
     *("iterations", "sampling_rate", "batch_size", "clip", "clipping", "learning_rate"),
     *names(Training),
 )
-_OF_ONE_FIT = ("on_snapshot", "progress", "devices", "evaluate_private")
+_OF_ONE_FIT = ("on_snapshot", "progress", "devices", "evaluate_private", "covered_scores")
 _STATE = "step-000000000000.npz"
 
 
@@ -134,7 +138,7 @@ class ChooseArguments(Noted):
         check_all(self)
 
 
-class Scorer(Protocol):
+class Comparison(Protocol):
     """How runs are compared."""
 
     def score(self, fit: PreparedFit, key: jax.Array) -> float:
@@ -145,7 +149,7 @@ class Scorer(Protocol):
 
 
 @dataclass(frozen=True)
-class PublicScores(Scorer):
+class PublicScores(Comparison):
     """Scores of public evaluation records, which cost nothing."""
 
     by: str
@@ -158,36 +162,19 @@ class PublicScores(Scorer):
 
 
 @dataclass(frozen=True)
-class PrivateScores(Scorer):
+class PrivateScores(Comparison):
     """Scores of private evaluation records through noise."""
 
     by: str
     noise_multiplier: float
 
     def score(self, fit: PreparedFit, key: jax.Array) -> float:
-        return float(getattr(self._release(fit, key), self.by)().value)
+        scores = release_of(fit, self.noise_multiplier, key)
+        return float(getattr(scores, self.by)().value)
 
     def published(self, fit: PreparedFit, key: jax.Array) -> dict[str, Any]:
         """A release of its own: the one that it was chosen by is flattered by luck."""
-        scores = self._release(fit, key)
-        estimates = {name: getattr(scores, name)() for name in SCORES}
-        return {
-            "metrics": {name: float(estimate.value) for name, estimate in estimates.items()},
-            "metric_intervals": {
-                name: (float(estimate.low), float(estimate.high))
-                for name, estimate in estimates.items()
-            },
-            "metrics_label": "covered",
-        }
-
-    def _release(self, fit: PreparedFit, key: jax.Array) -> CoveredScores:
-        held_out = tuple(map(np.asarray, fit.data.evaluation))
-        probabilities = in_blocks(
-            fit.functions.predict, fit.unconstrained, held_out, evaluation_key(fit.key)
-        )
-        return covered_scores(
-            held_out[-1], probabilities, key, noise_multiplier=self.noise_multiplier
-        )
+        return fields_of(release_of(fit, self.noise_multiplier, key))
 
 
 @dataclass(frozen=True, eq=False)
@@ -204,7 +191,7 @@ class Choice:
 
     candidates: list[_Candidate]
     plan: ChoicePlan
-    scorer: Scorer
+    scorer: Comparison
     reservation: Reservation
     checkpoint: Path | None
     facts: dict[str, Any]
@@ -334,7 +321,8 @@ def planned(arguments: ChooseArguments) -> Choice:
     over_cap = flat.pop("over_cap", None)
     data = _records(flat, listed[0])
     scores_cost = not data.evaluation_is_public
-    _check_evaluation(data, scores_cost, flat)
+    if scores_cost or not data.num_evaluation:
+        require_private_evaluation(data, flat.get("sampler", "poisson"), "candidates")
     size = flat.get("num_records") or data.num_train
     delta = flat.pop("delta", None) or default_delta(size)
     single = {
@@ -441,7 +429,7 @@ def _candidate(settings: dict[str, Any]) -> _Candidate:
         )
     step = spec.private_step(plan, key_from_seed(0))
     if not spec.data.evaluation_is_public:
-        _check_binary(spec, step)
+        require_yes_or_no(spec, step, "candidates")
     dimension = spec.most_coordinates(step)
     return _Candidate(request, spec, plan.for_noise_in(dimension), dimension)
 
@@ -508,47 +496,3 @@ def _records(flat: dict[str, Any], first: Mapping[str, Any]) -> Dataset:
     for name in ("schema", *OF_TABLES):
         flat.pop(name, None)
     return made
-
-
-def _check_evaluation(data: Dataset, scores_cost: bool, flat: Mapping[str, Any]) -> None:
-    if not data.num_evaluation:
-        raise _validate.ArgumentError(
-            "data",
-            data.name,
-            "has no evaluation records, by which candidates could be compared.",
-            remedy="Hold some out, as in from_frame(..., evaluation_fraction=0.2).",
-        )
-    if scores_cost and data.units is not None:
-        raise _validate.ArgumentError(
-            "data", data.name, f"has several rows of one {data.unit}, whose scores have no noise."
-        )
-    sampler = flat.get("sampler", "poisson")
-    if scores_cost and sampler not in ("poisson", "random_allocation"):
-        raise _validate.ArgumentError(
-            "sampler",
-            sampler,
-            "has a guarantee for replaced records, and a replaced record may change sides between "
-            "fits and scores: choose poisson or random_allocation.",
-        )
-
-
-def _check_binary(spec: FitSpec, step: PrivateStep) -> None:
-    """:raises ArgumentError: naming ``candidates``, for a model without probabilities of class 1,
-    by public facts alone.
-    """
-    model, data = spec.model, spec.data
-    is_binary = len(data.classes) == 2 or model.options.get("family") == "bernoulli"
-    shape: tuple[int, ...] = ()
-    if is_binary and model.predict is not None:
-        record = tuple(
-            jax.ShapeDtypeStruct((1, *array.shape[1:]), array.dtype) for array in data.evaluation
-        )
-        key = evaluation_key(key_from_seed(0))
-        shape = jax.eval_shape(predictor_of(step, model), step.model.initial, record, key).shape
-    if shape != (1,) or data.evaluation[-1].ndim != 1:
-        raise _validate.ArgumentError(
-            "candidates",
-            model.name,
-            "does not predict a probability of yes or no, and others have no private score yet.",
-            remedy="Compare by public evaluation records (evaluation_is_public=True).",
-        )

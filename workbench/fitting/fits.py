@@ -164,6 +164,7 @@ def _prepare(request: FlatRequest) -> PreparedFit:
         step = spec.private_step(plan, key)
         if (affordable := plan.for_noise_in(spec.most_coordinates(step))) is not plan:
             plan, step = affordable, spec.private_step(affordable, key)
+        spec.scorer.require(spec, step)
     return begun(request, spec, plan, key, step, again)
 
 

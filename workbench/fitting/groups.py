@@ -120,6 +120,7 @@ class Privacy(Group):
     clipping: str = of("clipping")
     num_records: int | None = of("num_records")
     evaluate_private: bool = of("evaluate_private")
+    covered_scores: bool = of("covered_scores")
     look: Any = of("look")
     over_cap: str | None = of("over_cap")
 

@@ -72,6 +72,7 @@ class PreparedFit:
     _end: DPVIState | None = None
     _adopted: Moments | None = None
     _history: list[HistoryPoint] = dataclasses.field(default_factory=list)
+    _scores: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
     def __repr__(self) -> str:
         """Show neither records nor the secret key, which a notebook would print and keep."""
@@ -195,6 +196,7 @@ class PreparedFit:
             _end=None,
             _adopted=None,
             _history=[],
+            _scores={},
         )
         if spec is self.spec:
             vars(fresh)["on_device"] = self.on_device[0], spec.placed(state)
@@ -316,6 +318,7 @@ class PreparedFit:
                         HistoryPoint(snapshot.metrics_step, dict(snapshot.metrics))
                     )
                 yield snapshot
+            self._scores = self.spec.scorer.released(self)
         finally:
             self._write_end(taken)
 
@@ -526,7 +529,7 @@ class PreparedFit:
             )
         posterior = self._posterior(last)
         _memory.tidy()  # of what compiling took
-        return FitResult(
+        result = FitResult(
             status=last.status,
             message=last.message,
             guarantee=self.guarantee(last.step),
@@ -564,6 +567,7 @@ class PreparedFit:
             ledger=self.run_log.reservation.ledger,
             versions=versions(),
         )
+        return dataclasses.replace(result, **{} if last_iterate else self._scores)
 
     def _posterior(self, last: Snapshot) -> Inferred:
         return self.spec.estimation.posterior(self, last)

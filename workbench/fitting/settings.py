@@ -303,8 +303,7 @@ class Settings(Shared):
     )
     batch_size: int | None = setting(
         None,
-        "records in a minibatch (for poisson and random_allocation: expected number), instead of "
-        "the sampling rate",
+        "records in a minibatch, on average where it is random, instead of the sampling rate",
         _integer(at_least=1),
         unit="records",
         symbol="B",
@@ -318,8 +317,7 @@ class Settings(Shared):
     )
     clip: float | str | None = setting(
         None,
-        "clipping norm C, the largest norm of one record's gradient; or auto, which adapts C in "
-        "the first three tenths of the run, within the same epsilon",
+        "clipping norm C, the largest norm of one record's gradient; or auto, which adapts C early",
         functools.partial(_clip, at_least=SMALLEST_CLIP, at_most=LARGEST_CLIP),
         otherwise="the model's advice, which may be auto, else 1",
         symbol="C",
@@ -343,8 +341,7 @@ class Settings(Shared):
     )
     estimator: str | None = setting(
         None,
-        "what is released: aligned or vanilla (for comparison) release noised gradients in every "
-        "step; statistics releases the noised sums of a linear regression once",
+        "aligned or vanilla (for comparison): steps; statistics: a linear regression's sums, once",
         _one_of("fitting.one_shot:ESTIMATORS"),
         otherwise="statistics for a linear regression with little noise when no step settings are "
         "given, else aligned",
@@ -364,10 +361,14 @@ class Settings(Shared):
     )
     devices: Any = setting(
         None,
-        "devices among which the records are spread: a number, all, or a list of names; the "
-        "guarantee is the same",
+        "devices among which the records are spread: a number, all, or a list of names",
         _accepted_by("fitting.devices:check_devices"),
         otherwise="one device",
+    )
+    covered_scores: bool = setting(
+        False,
+        "release scores of private evaluation records through noise at the end, at no more epsilon",
+        _validate.flag,
     )
     draws: int = setting(
         1000,

@@ -28,6 +28,7 @@ from workbench.fitting.estimation import Estimation
 from workbench.fitting.gradients import Gradients
 from workbench.fitting.learned_scales import rows_inside, share_and_scales
 from workbench.fitting.one_shot import one_shot_for
+from workbench.fitting.scoring import CoveredScorer, NoScorer, Scorer
 from workbench.fitting.settings import Settings, about, described, names, takes
 from workbench.inference.bringing import are_at_rest
 from workbench.inference.processes import Processes
@@ -54,7 +55,8 @@ __all__ = ["FitRequest", "FitSpec", "is_array", "resolve"]
 
 # settings that differ between fits of one compiled program: numbers that its steps take, or used
 # after the steps
-_NOT_COMPILED = ("learning_rate", "draws")
+_NOT_COMPILED = ("learning_rate", "draws", "covered_scores")
+_SCORERS: dict[bool, type[Scorer]] = {True: CoveredScorer, False: NoScorer}
 # settings of a plan that hold before a look and after it
 _PLANNED = tuple(
     entry.name for entry in fields(PrivacySettings) if entry.name not in (*OF_CLIP, "look")
@@ -95,6 +97,7 @@ class FitSpec:
     :param declared: the fit as it was before they were learned.
     :param is_vacant: whether no record is inside the learned scales; the fit goes on as any other,
         because an error would say so, and the one in ``data`` enters no minibatch.
+    :param scorer: what is released about private evaluation records.
     :param scales_are_guessed: whether declared bounds stand for scales because noise would hide
         those of the records.
     """
@@ -115,6 +118,7 @@ class FitSpec:
     scales_are_guessed: bool = False
     learned: Mapping[str, Any] = field(default_factory=dict)
     is_vacant: bool = False
+    scorer: Scorer = field(default_factory=NoScorer)
 
     def with_scales(self, scales: Mapping[str, Scale]) -> FitSpec:
         """The same fit on scales that were learned from noised counts, which replace declared
@@ -372,7 +376,8 @@ class FitSpec:
             against_storage=self.hides_reads and hid_reads,
             covers_deletion=is_by_record(self.settings.strategy),
         )
-        return dataclasses.replace(guarantee, released=self.estimation.released)
+        released = dataclasses.replace(guarantee, released=self.estimation.released)
+        return self.scorer.promised(plan, released)
 
 
 def is_array(value: object) -> bool:
@@ -487,5 +492,6 @@ def resolve(request: FitRequest) -> FitSpec:
         columns,
         largest,
         scales_are_guessed=looks and not share,
+        scorer=_SCORERS[request.covered_scores](),
     )
     return spec.with_scales(scales) if scales else spec

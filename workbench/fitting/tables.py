@@ -238,7 +238,8 @@ def _with_evaluation(of_table: dict[str, Any], settings: FormulaSettings) -> dic
         return of_table
     # nobody else has the data set, so private records that are held out would serve nothing
     is_public = _validate.flag("evaluation_is_public", of_table.get("evaluation_is_public", False))
-    is_used = is_public or getattr(settings, "evaluate_private", False)
+    used_by = ("evaluate_private", "covered_scores")
+    is_used = is_public or any(getattr(settings, name, False) for name in used_by)
     return {"evaluation_fraction": _USUAL if is_used else 0.0} | of_table
 
 

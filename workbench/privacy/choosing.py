@@ -11,7 +11,7 @@ from workbench.noise.integers import delta_cost
 from workbench.privacy import selection
 from workbench.privacy.accounting import round_up
 from workbench.privacy.calibration import gaussian_mu, largest_kept, noise_of_candidates
-from workbench.privacy.chosen import Chosen
+from workbench.privacy.chosen import HELD_OUT, Chosen
 from workbench.privacy.guarantee import Guarantee
 from workbench.privacy.plan import PrivacyPlan
 from workbench.privacy.selection import Runs
@@ -44,9 +44,7 @@ class ChoicePlan:
         """The guarantee of the choice. :param single: of the fit that was chosen."""
         *caveats, _ = single.caveats  # the last is that it is one fit
         if self.score_noise:
-            caveats.append(
-                "Whether a record is held out depends on it alone; equal ones take turns."
-            )
+            caveats.append(HELD_OUT)
         caveats += [
             "How long a choice takes tells how many fits there were.",
             "This is one choice. The epsilons of several on the same records add up.",

@@ -1,4 +1,4 @@
-"""The guarantee of a choice: the best of a secret number of private fits, by scores with noise.
+"""Guarantees of fits with scores of held-out records, and of the best of a secret number of them.
 
 A record is read by the fits or by the scores, never by both, so the larger cost of the two counts.
 """
@@ -13,16 +13,18 @@ import numpy as np
 
 from workbench import _schema
 from workbench._validate import ArgumentError
-from workbench.privacy import rdp, selection
+from workbench.noise.integers import delta_cost
+from workbench.privacy import accounting, rdp, selection
 from workbench.privacy.guarantee import Guarantee
 from workbench.privacy.known_loss import KnownLoss, Profile
 from workbench.privacy.selection import Runs
 from workbench.privacy.steps import Phase, Steps
 
-__all__ = ["BestOf", "Chosen"]
+__all__ = ["HELD_OUT", "Best", "Chosen", "EitherSide", "Once", "Scored"]
 
 _NEAR = 1e-6  # delta around whose epsilon a composition is accurate
-_UNSAMPLED = "poisson"  # at q = 1
+_SCORE_DRAWS = 10_000  # noised numbers that scores are made of, at most
+HELD_OUT = "Whether a record is held out depends on it alone; equal ones take turns."
 
 _FORMS: dict[str, _schema.Form] = {
     "candidates": _schema.listed(_schema.listed(_schema.listed(_schema.number(above=0), 3))),
@@ -38,73 +40,141 @@ _FORMS: dict[str, _schema.Form] = {
 
 
 @dataclass(frozen=True)
-class BestOf:
-    """What a choice does to records, as accountants take it beside ``Steps``.
+class Once:
+    """Steps that are taken once."""
+
+    steps: Steps
+
+    def epsilon(self, delta: float, coarse: bool = False) -> float:
+        """Upper bound on epsilon."""
+        return accounting.bound(self.steps, delta, coarse)
+
+    def profiles(self, near: float) -> list[Profile]:
+        """delta in each direction. :param near: as of ``accounting.profiles``."""
+        return accounting.profiles((self.steps,), near)
+
+    def renyi_loss(self, order: int) -> float:
+        """As of ``rdp.renyi_loss``."""
+        return rdp.renyi_loss(self.steps, order)
+
+
+@dataclass(frozen=True)
+class Best:
+    """The best of several runs (``selection``).
 
     :param candidates: the steps of each one that can be drawn, all under one relation.
     :param runs: the law of how often one is drawn.
-    :param score: a run's release from records that no fit reads, and that of the outcome, which is
-        scored once more; None where scores read no private record.
+    :param beside: steps that are taken once, beside the runs.
     """
 
     candidates: tuple[Steps, ...]
     runs: Runs
-    score: Steps | None = None
+    beside: tuple[Steps, ...] = ()
 
-    @property
-    def relation(self) -> str:
-        """The neighbouring relation."""
-        return self.candidates[0].relation
+    def epsilon(self, delta: float, coarse: bool = False) -> float:
+        """As of ``Once``."""
+        return selection.bound(self.candidates, self.runs, delta, coarse, self.beside)
 
-    @property
-    def _sides(self) -> list[tuple[tuple[Steps, ...], tuple[Steps, ...]]]:
-        """(what a run does, what is done once beside), to a record of either kind."""
-        sides: list[Any] = [(self.candidates, ())]
-        return sides + ([] if self.score is None else [((self.score,), (self.score,))])
+    def profiles(self, near: float) -> list[Profile]:
+        """As of ``Once``."""
+        return selection.profiles(self.candidates, self.runs, near, False, self.beside)
+
+    def renyi_loss(self, order: int) -> float:
+        """As of ``Once``."""
+        return (
+            max(rdp.renyi_loss(steps, order) for steps in self.candidates)
+            + selection.renyi_excess(self.candidates, self.runs, order)
+            + sum(rdp.renyi_loss(steps, order) for steps in self.beside)
+        )
+
+
+@dataclass(frozen=True)
+class EitherSide:
+    """What is done to records that are split in two, as accountants take it beside ``Steps``: to a
+    record that fits read, or to one that scores read.
+    """
+
+    relation: str
+    sides: tuple[Once | Best, ...]
 
     def epsilon(self, delta: float) -> float:
         """Upper bound on epsilon at ``delta``."""
-        return max(
-            selection.bound(of_run, self.runs, delta, beside=beside)
-            for of_run, beside in self._sides
-        )
+        return max(side.epsilon(delta) for side in self.sides)
 
     def renyi_loss(self, order: int) -> float:
         """As of ``rdp.renyi_loss``."""
-        return max(
-            max(rdp.renyi_loss(steps, order) for steps in of_run)
-            + selection.renyi_excess(of_run, self.runs, order)
-            + sum(rdp.renyi_loss(steps, order) for steps in beside)
-            for of_run, beside in self._sides
-        )
+        return max(side.renyi_loss(order) for side in self.sides)
 
     def loss(self, direction: str) -> KnownLoss:
-        """A loss that dominates that of both kinds of records. :param direction: of
-        ``SampledGaussian``.
-        """
-        forward, backward = self._profiles
-        return _loss(self, direction == "add") if forward is not backward else _loss(self, False)
+        """A loss that dominates that of both sides. :param direction: of ``SampledGaussian``."""
+        return _loss(self, direction == "add")
 
     @functools.cached_property
-    def _profiles(self) -> tuple[Profile, Profile]:
-        """delta in the directions "remove" and "add", or the same twice."""
-        sides = []
-        for of_run, beside in self._sides:
-            near = selection.bound(of_run, self.runs, _NEAR, True, beside)
-            sides.append(selection.profiles(of_run, self.runs, near, False, beside))
+    def _profiles(self) -> list[Profile]:
+        """delta in the directions "remove" and "add"."""
+        of_sides = [side.profiles(side.epsilon(_NEAR, True)) for side in self.sides]
 
         def largest(direction: int) -> Profile:
-            chosen = [side[min(direction, len(side) - 1)] for side in sides]
+            chosen = [profiles[min(direction, len(profiles) - 1)] for profiles in of_sides]
             return lambda epsilons: np.max([profile(epsilons) for profile in chosen], axis=0)
 
-        remove = largest(0)
-        return remove, largest(1) if max(map(len, sides)) > 1 else remove
+        return [largest(0), largest(1)]
 
 
 @functools.lru_cache(maxsize=64)
-def _loss(plan: BestOf, reverse: bool) -> KnownLoss:
+def _loss(plan: EitherSide, reverse: bool) -> KnownLoss:
     forward, backward = plan._profiles
     return KnownLoss.of(backward, forward) if reverse else KnownLoss.of(forward, backward)
+
+
+def _score(relation: str, noise_multiplier: float) -> Steps:
+    """One release from all held-out records."""
+    return Steps("poisson", relation, (Phase(1.0, noise_multiplier, 1),))
+
+
+@dataclass(frozen=True)
+class Scored(Guarantee):
+    """The guarantee of a fit that releases scores of records that it does not read.
+
+    :param score_noise: standard deviation of the noise in counts that make scores, over what a
+        record moves them by.
+    """
+
+    _: KW_ONLY
+    score_noise: float
+
+    @classmethod
+    def of(cls, fit: Guarantee, score_noise: float) -> Scored:
+        """The guarantee of ``fit`` with its scores."""
+        noise_delta = max(fit.noise_delta, delta_cost(_SCORE_DRAWS, fit.epsilon))
+        facts = {
+            "score_noise": score_noise,
+            "noise_delta": noise_delta,
+            "caveats": (*fit.caveats, HELD_OUT),
+        }
+        return cls(**vars(fit) | facts)
+
+    @classmethod
+    def forms(cls) -> dict[str, _schema.Form]:
+        """As of ``Guarantee``."""
+        return {"score_noise": _FORMS["score_noise"]}
+
+    def accounted(self, steps: int | None = None) -> accounting.Plan:
+        """As of ``Guarantee``; scores are released after all steps."""
+        fit = super().accounted(steps)
+        if steps not in (None, self.steps):
+            return fit
+        assert isinstance(fit, Steps)
+        score = _score(self.relation, self.score_noise)
+        return EitherSide(self.relation, (Once(fit), Once(score)))
+
+    def origin(self) -> list[str]:
+        """As of ``Guarantee``."""
+        return [
+            *super().origin(),
+            "It covers scores of private records that no step reads, too: counts with Gaussian "
+            f"noise of {self.score_noise:g} times what one of them moves them by.",
+        ]
 
 
 @dataclass(frozen=True)
@@ -126,13 +196,12 @@ class Chosen(Guarantee):
 
     def accounted(self, steps: int | None = None) -> Any:
         """The whole choice, whatever ``steps``: it is published as a whole or not at all."""
-        return BestOf(
-            tuple(Steps(self.sampler, self.relation, phases) for phases in self.candidates),
-            self.runs,
-            Steps(_UNSAMPLED, self.relation, (Phase(1.0, self.score_noise, 1),))
-            if self.score_noise
-            else None,
-        )
+        drawn = tuple(Steps(self.sampler, self.relation, phases) for phases in self.candidates)
+        sides = [Best(drawn, self.runs)]
+        if self.score_noise:  # of each run, and once more of the outcome
+            score = (_score(self.relation, self.score_noise),)
+            sides.append(Best(score, self.runs, score))
+        return EitherSide(self.relation, tuple(sides))
 
     def to_dict(self) -> dict[str, Any]:
         """All fields as JSON-ready values."""

@@ -162,6 +162,10 @@ def _kind_of(values: Any) -> type[Guarantee]:
         from workbench.privacy.chosen import Chosen
 
         return Chosen
+    if isinstance(values, dict) and "score_noise" in values:
+        from workbench.privacy.chosen import Scored
+
+        return Scored
     return Guarantee
 
 

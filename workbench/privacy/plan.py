@@ -291,6 +291,14 @@ class PrivacyPlan:
         terms = self._accounted(self.settings.iterations)
         return Steps.checked(**{name: terms[name] for name in terms if name != "delta"})
 
+    @property
+    def score_noise(self) -> float:
+        """Noise of one release from records that no step reads, at the plan's epsilon."""
+        delta = mechanism_delta(self.settings, self._outside_delta)
+        return noise_multiplier(
+            epsilon=self.settings.epsilon, delta=delta, sampling_rate=1.0, steps=1
+        )
+
     def failure_delta(self, epsilon: float) -> float:
         """Upper bound on what minibatches that are not ideal, and texts, cost in delta at
         ``epsilon``.

@@ -1,0 +1,140 @@
+"""Scores of private evaluation records that a fit releases through noise."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+import workbench as wb
+from tests.conftest import PRIVATE_BOUNDS
+from workbench.fitting import fits, scoring
+from workbench.ledger.composition import total
+from workbench.ledger.ledger import Ledger
+from workbench.privacy.chosen import Scored
+from workbench.privacy.guarantee import Guarantee, check_epsilon
+
+COVERED = {"privacy": wb.Privacy(covered_scores=True), "epsilon": 1.0, "iterations": 40}
+
+pytestmark = pytest.mark.usefixtures("made_up_steps")
+
+
+def test_scores_are_covered_and_have_intervals(private_data):
+    result = wb.fit("logistic", private_data, **COVERED)
+    assert result.metrics_label == result.labels["metrics"] == "covered"
+    assert set(result.metrics) == set(scoring.SCORES)
+    for name, (low, high) in result.metric_intervals.items():
+        assert low <= result.metrics[name] <= high
+    assert result.history == ()
+    plain = wb.fit("logistic", private_data, epsilon=1.0, iterations=40)
+    assert plain.metrics == {}
+    # fit and scores are of other records: none of them has more noise than alone
+    assert result.guarantee.noise_multiplier == plain.guarantee.noise_multiplier
+    assert result.guarantee.epsilon == plain.guarantee.epsilon == 1.0
+
+
+def test_the_noise_of_scores_is_the_least_that_keeps_epsilon(private_data):
+    guarantee = wb.fit("logistic", private_data, **COVERED).guarantee
+    check_epsilon(guarantee)
+    delta = guarantee.delta - guarantee.overflow_delta - guarantee.noise_delta
+    alone = {"sampling_rate": 1.0, "steps": 1, "delta": delta}
+    spent = wb.privacy.epsilon(noise_multiplier=guarantee.score_noise, **alone)
+    assert 0.999 < spent <= 1
+    with pytest.raises(ValueError, match="epsilon"):
+        check_epsilon(dataclasses.replace(guarantee, score_noise=0.98 * guarantee.score_noise))
+
+
+def test_the_ledger_and_files_know_of_them(private_data, tmp_path, quick_report):
+    result = wb.fit("logistic", private_data, **COVERED)
+    (row,) = Ledger().spends()
+    assert isinstance(row.guarantee, Scored)
+    assert row.guarantee.score_noise == result.guarantee.score_noise
+    assert Guarantee.from_dict(result.guarantee.to_dict()) == result.guarantee
+    result.save(tmp_path / "saved")
+    loaded = wb.load(tmp_path / "saved")
+    assert loaded.metric_intervals == result.metric_intervals
+    assert loaded.guarantee == result.guarantee
+    assert "scores of private records that no step reads" in loaded.guarantee.statement()
+    plain = dataclasses.replace(result.guarantee, epsilon=1.0)
+    assert 1 < total([result.guarantee, plain]).epsilon < 2
+
+
+def test_a_run_releases_them_once(private_data, monkeypatch):
+    released = []
+    release = scoring.covered_scores
+
+    def noted(*arguments, **more):
+        released.append(more)
+        return release(*arguments, **more)
+
+    monkeypatch.setattr(scoring, "covered_scores", noted)
+    prepared = fits.prepare("logistic", private_data, **COVERED)
+    list(prepared.run())
+    results = [prepared.result(), prepared.result(), prepared.result(last_iterate=True)]
+    assert results[0].metrics == results[1].metrics != {}
+    assert results[2].metrics == {}  # other parameters, for which there is no noise of their own
+    assert len(released) == 1
+    again = prepared.again()
+    list(again.run())
+    assert again.result().metrics != results[0].metrics
+
+
+def test_a_stopped_fit_has_none_until_it_ends(private_data, tmp_path):
+    stop = wb.Execution(stop=lambda: True, checkpoint=tmp_path / "run")
+    stopped = wb.fit("logistic", private_data, execution=stop, **COVERED)
+    assert stopped.metrics == {}
+    assert stopped.guarantee.epsilon_taken <= 1
+    resumed = wb.resume(tmp_path / "run", data=private_data)
+    assert resumed.metrics_label == "covered"
+    assert set(resumed.metrics) == set(scoring.SCORES)
+
+
+def test_a_formula_holds_rows_out_for_them(private_frame):
+    schema = {"dose": (0, 200), "age": (0, 100), "ill": bool}
+    formula = {"schema": schema, "family": "bernoulli"}
+    result = wb.fit("ill ~ dose + age", private_frame, **formula, **COVERED)
+    assert result.metrics_label == "covered"
+    assert result.guarantee.num_records < len(private_frame)
+
+
+def test_an_evaluation_record_moves_its_own_counts_alone(private_data, monkeypatch):
+    """Without noise, the counts of the same release differ by that record."""
+    made = {}
+
+    def counts(target, probability, key, **more):
+        made[len(target)] = np.stack([target, np.round(probability, 9)])
+        return scoring_covered(target, probability, key, **more)
+
+    scoring_covered = scoring.covered_scores
+    monkeypatch.setattr(scoring, "covered_scores", counts)
+    fewer = dataclasses.replace(
+        private_data, evaluation=tuple(array[:-1] for array in private_data.evaluation)
+    )
+    for data in (private_data, fewer):
+        wb.fit("logistic", data, seed=1, ledger=False, **COVERED)
+    most = max(made)
+    assert set(made) == {most, most - 1}
+
+
+@pytest.mark.parametrize(
+    ("argument", "change", "more"),
+    [
+        ("covered_scores", {"evaluation_is_public": True}, {}),
+        ("sampler", {}, {"privacy": wb.Privacy(covered_scores=True, sampler="shuffle")}),
+        ("data", {"evaluation_fraction": 0.0}, {}),
+    ],
+)
+def test_what_has_no_such_scores_is_refused(argument, change, more, private_frame):
+    data = wb.data.from_frame(private_frame, target="ill", bounds=PRIVATE_BOUNDS, **change)
+    with pytest.raises(wb.ArgumentError) as refused:
+        wb.fit("logistic", data, **{**COVERED, **more})
+    assert refused.value.argument == argument
+    assert not Ledger().spends()
+
+
+def test_models_without_yes_or_no_are_refused(private_data):
+    with pytest.raises(wb.ArgumentError, match="yes or no"):
+        wb.fit("gmm", private_data, **COVERED)
+    with pytest.raises(wb.ArgumentError, match="covered_scores"):
+        wb.sweep("logistic", private_data, epsilons=[1], privacy=COVERED["privacy"])
+    with pytest.raises(wb.ArgumentError, match="covered_scores"):
+        wb.choose(["logistic"], private_data, **COVERED)
