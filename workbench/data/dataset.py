@@ -450,8 +450,8 @@ class Dataset:
             lines.append(f"The {self.num_evaluation} evaluation records are declared public.")
         else:
             lines.append(
-                "The evaluation records are private, and the guarantee does not protect them. "
-                "Numbers computed on them are shown only on request."
+                "The evaluation records are private. Numbers computed on them are shown only on "
+                "request: through noise, or exact and outside the guarantee."
             )
         return lines
 

@@ -16,7 +16,7 @@ import math
 import re
 import uuid
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -332,7 +332,8 @@ def planned(arguments: ChooseArguments) -> Choice:
         "ledger": False,
         "checkpoint": False,
     }
-    candidates = [_candidate({**flat, **settings, **single}) for settings in listed]
+    sizes: dict[Hashable, int] = {}
+    candidates = [_candidate({**flat, **settings, **single}, sizes) for settings in listed]
     plan = plan_choice(
         [candidate.plan for candidate in candidates],
         [candidate.dimension for candidate in candidates],
@@ -420,17 +421,24 @@ def _kept_key(choice: Choice) -> jax.Array:
     return key
 
 
-def _candidate(settings: dict[str, Any]) -> _Candidate:
+def _candidate(settings: dict[str, Any], sizes: dict[Hashable, int]) -> _Candidate:
+    """:param sizes: coordinates that get noise, by program, which is read once."""
     request = fits.FlatRequest(**settings)
     spec, plan, _ = fits.planned_of(request)
     if spec.settings.estimator == "statistics":
         raise _validate.ArgumentError(
-            "candidates", spec.model.name, "takes no steps, and a choice is among fits that do."
+            "candidates",
+            spec.model.name,
+            "takes no steps, and a choice is among fits that do.",
+            remedy='Give training=wb.Training(estimator="aligned").',
         )
-    step = spec.private_step(plan, key_from_seed(0))
-    if not spec.data.evaluation_is_public:
-        require_yes_or_no(spec, step, "candidates")
-    dimension = spec.most_coordinates(step)
+    program = spec.program_key(plan)
+    if program not in sizes:
+        step = spec.private_step(plan, key_from_seed(0))
+        if not spec.data.evaluation_is_public:
+            require_yes_or_no(spec, step, "candidates")
+        sizes[program] = spec.most_coordinates(step)
+    dimension = sizes[program]
     return _Candidate(request, spec, plan.for_noise_in(dimension), dimension)
 
 
