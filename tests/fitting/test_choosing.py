@@ -398,3 +398,76 @@ def test_a_killed_choice_is_paid_once_and_draws_nothing_anew(tmp_path):
     assert row.status == "settled"
     again = subprocess.run(command, capture_output=True, env=environment, text=True, check=True)
     assert again.stdout.split()[0] != key
+
+
+# ---- an attack on the code that chooses ----------------------------------------------------------
+
+
+class Published(Exception):
+    """Ends a choice with the outcome that it would publish."""
+
+
+class Noised:
+    """A fit that is one noised number, whose score is that number."""
+
+    is_done = True
+
+    def __init__(self, value):
+        self.value = value
+
+    def run(self, stop):
+        return iter(())
+
+    def result(self):
+        raise Published(self.value)
+
+
+def published(choice, shift, trials, generator, monkeypatch):
+    """What ``trials`` choices publish, with ``shift`` in every fit."""
+    monkeypatch.setattr(choosing, "child_key", lambda key, purpose: key)
+    monkeypatch.setattr(choosing.key_use, "throw_away", lambda key: None)
+    monkeypatch.setattr(
+        choosing, "stream", lambda key, number, count: generator.integers(2**32, size=count)
+    )
+    monkeypatch.setattr(
+        choosing.Choice, "_fit", lambda *_: Noised(generator.standard_normal() + shift)
+    )
+    monkeypatch.setattr(PrivateScores, "score", lambda self, fit, key: fit.value)
+    outcomes = []
+    for _ in range(trials):
+        with pytest.raises(Published) as ended:
+            choice.run(None, lambda: False)
+        outcomes.append(ended.value.args[0])
+    return np.array(outcomes)
+
+
+@pytest.mark.statistical
+@pytest.mark.parametrize(("mean", "fixed"), [(5, None), (20, None), (20, 20)])
+def test_an_attack_by_scores_stays_below_the_claim_unless_k_is_fixed(
+    mean, fixed, private_data, monkeypatch
+):
+    """The score of a fit is the likelihood ratio of a canary. What is published is seldom small
+    where the canary is in the data, and a fixed number of fits makes that too certain.
+
+    The choice keeps its claim if it fails once in 3 million times; the planted K breaks it.
+    """
+    claim = {"epsilon": 1.0, "delta": 1e-3}
+    runs, trials = Runs.of_mean(mean), 60_000
+    sigma = wb.privacy.noise_multiplier(sampling_rate=1.0, steps=1, runs=runs, **claim)
+    choice = choosing.planned(
+        choosing.ChooseArguments(CANDIDATES, private_data, epsilon=1.0, iterations=20, runs=mean)
+    )
+    if fixed:
+        monkeypatch.setattr(Runs, "draw", lambda self, secret: fixed)
+    generator = np.random.default_rng(mean)
+    absent, present = (
+        published(choice, shift, trials, generator, monkeypatch) for shift in (0, 1 / sigma)
+    )
+    excesses = []
+    for threshold in np.linspace(-1, 3, 41):
+        for event in (np.less, np.greater):
+            first, second = (event(seen, threshold).mean() for seen in (absent, present))
+            for larger, smaller in ((first, second), (second, first)):
+                spread = np.sqrt((larger + np.e**2 * smaller + 1 / trials) / trials)
+                excesses.append((larger - np.e * smaller - claim["delta"]) / spread)
+    assert bool(max(excesses) > 5) is (fixed is not None)
