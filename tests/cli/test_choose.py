@@ -131,7 +131,8 @@ def test_nothing_tells_how_many_fits_there_were(command, clinic, monkeypatch):
         words = "--candidate model=logistic --no-ledger --delta 0.01"
         code, out, err = command(TABLE, words, FAST)
         before, _, after = out.partition("Parameters and posterior")
-        rows = [line.split("  ")[0] for line in after.splitlines() if not line.startswith("Held")]
+        names = ("Coefficients", "intercept", "dose", "age", "Held-out")
+        rows = [line.split()[0] for line in after.splitlines() if line.startswith(names)]
         shown.append((code, before.partition("Caution")[0], rows, err))
     assert shown[0] == shown[1]
     code, _, _, err = shown[0]

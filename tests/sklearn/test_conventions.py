@@ -32,6 +32,9 @@ ESTIMATORS = {
     "PrivateClassifier": lambda: wb.sklearn.PrivateClassifier(**PLAN),
     "PrivateRegressor": lambda: wb.sklearn.PrivateRegressor(y_bounds=(-5, 5), **PLAN),
     "PrivateClusterer": lambda: wb.sklearn.PrivateClusterer(n_clusters=3, **PLAN),
+    "PrivateSearchCV": lambda: wb.sklearn.PrivateSearchCV(
+        wb.sklearn.PrivateClassifier(**PLAN), {"clip": [1.0]}, epsilon=20.0, runs=2
+    ),
 }
 _NO_LABELS = (
     "asks for labels_: they are exact functions of the private rows, which a fitted estimator "
@@ -50,6 +53,7 @@ EXCEPTIONS = {  # docs/scikit_learn.md has the same
     "PrivateClassifier": dict.fromkeys(_WEIGHTED, _NO_WEIGHTS),
     "PrivateRegressor": dict.fromkeys(_WEIGHTED, _NO_WEIGHTS),
     "PrivateClusterer": {"check_clustering": _NO_LABELS},
+    "PrivateSearchCV": dict.fromkeys(_WEIGHTED, _NO_WEIGHTS),
 }
 
 

@@ -13,11 +13,13 @@ if TYPE_CHECKING:  # what __getattr__ returns, for editors and type checkers
     from workbench.sklearn.classifier import PrivateClassifier
     from workbench.sklearn.clusterer import PrivateClusterer
     from workbench.sklearn.regressor import PrivateRegressor
+    from workbench.sklearn.search import PrivateSearchCV
 
 _HOMES = {
     "PrivateClassifier": "classifier",
     "PrivateClusterer": "clusterer",
     "PrivateRegressor": "regressor",
+    "PrivateSearchCV": "search",
 }
 
 __all__ = [*_HOMES]

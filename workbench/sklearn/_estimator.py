@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import secrets
 import warnings
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,6 +22,7 @@ from workbench.fitting.fits import DeltaWarning, prepare
 from workbench.fitting.groups import grouped
 from workbench.ledger.budget import BudgetStatus
 from workbench.ledger.entries import CLONES
+from workbench.ledger.reservation import Reservation
 from workbench.models import Model
 from workbench.results.fit_result import FitResult, IntervalWarning
 from workbench.sklearn._inputs import (
@@ -30,7 +32,9 @@ from workbench.sklearn._inputs import (
     refuse_foreign,
 )
 
-__all__ = ["PrivateEstimator"]
+__all__ = ["Make", "OwnArguments", "PrivateEstimator"]
+
+Make = Callable[[Any, Any, Mapping[str, Any]], FitResult]
 
 # as of ``workbench.fit``, whose table checks them
 _SETTINGS = (
@@ -47,8 +51,26 @@ _SETTINGS = (
 )
 
 
+class OwnArguments(BaseEstimator):
+    """An estimator that says why it does not take arguments of scikit-learn's own ones."""
+
+    def __new__(cls, *args: Any, **settings: Any) -> Any:
+        """An estimator. Not in ``__init__``, which subclasses may replace. :raises ArgumentError:
+        for such an argument.
+        """
+        refuse_foreign(settings)
+        return super().__new__(cls)
+
+    def set_params(self, **params: Any) -> Any:
+        """Change settings. :raises ArgumentError: for one that only scikit-learn's own estimators
+        have.
+        """
+        refuse_foreign(params)
+        return super().set_params(**params)
+
+
 @dataclass(kw_only=True, eq=False, repr=False)
-class PrivateEstimator(BaseEstimator):
+class PrivateEstimator(OwnArguments):
     """A model that is fitted by ``workbench.fit``, with the parameters that all have.
 
     A fitted estimator holds the release and public facts, and no record, so it can be pickled and
@@ -84,17 +106,9 @@ class PrivateEstimator(BaseEstimator):
         """An estimator with a new token. Not in ``__init__``, which subclasses may replace; a
         pickle brings its own.
         """
-        refuse_foreign(settings)
-        estimator = super().__new__(cls)
+        estimator = super().__new__(cls, *args, **settings)
         estimator._token = secrets.token_hex(16)
         return estimator
-
-    def set_params(self, **params: Any) -> Any:
-        """Change settings. :raises ArgumentError: for one that only scikit-learn's own estimators
-        have.
-        """
-        refuse_foreign(params)
-        return super().set_params(**params)
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Take the token from the state. A pickle of an earlier version has none, and nobody can
@@ -117,10 +131,12 @@ class PrivateEstimator(BaseEstimator):
         tags.non_deterministic = self.seed is None
         return tags
 
-    def _regression(self, x: np.ndarray, y: Any, family: str, declared: Any) -> FitResult:
+    def _regression(
+        self, x: np.ndarray, y: Any, family: str, declared: Any, make: Make | None = None
+    ) -> FitResult:
         """A fit of the regression of ``y`` on all columns of ``x``.
 
-        :param declared: of ``y``, as a schema has it.
+        :param declared: of ``y``, as a schema has it. :param make: as of ``_fit``.
         """
         frame = self._frame(x)
         target = "y"
@@ -132,6 +148,7 @@ class PrivateEstimator(BaseEstimator):
         return self._fit(
             f"`{target}` ~ {' + '.join(f'`{name}`' for name in frame)}",
             frame.assign(**{target: y}),
+            make,
             family=family,
             schema={**schema, target: declared},
             unit=_validate.label("unit", self.unit),
@@ -142,35 +159,49 @@ class PrivateEstimator(BaseEstimator):
         """Records with the names of their columns."""
         return pd.DataFrame(x, columns=features_of(self))
 
-    def _fit(self, model: Model | str, data: Dataset | pd.DataFrame, **of_table: Any) -> FitResult:
-        """One fit, which the ledger counts. :param of_table: what a formula and a table need."""
+    def _fit(
+        self,
+        model: Model | str,
+        data: Dataset | pd.DataFrame,
+        make: Make | None = None,
+        **of_table: Any,
+    ) -> FitResult:
+        """What is released, which the ledger counts.
+
+        :param make: makes it of model, data and settings; by default ``_one_fit``. :param of_table:
+            what a formula and a table need.
+        """
         settings = {
             name: value for name, value in self.get_params(deep=False).items() if name in _SETTINGS
         }
-        prepared = prepare(model, data, **grouped({**settings, **of_table}, checkpoint=False))
-        self._count_with_others(prepared)
-        for caution in prepared.cautions:
-            warnings.warn(caution, DeltaWarning, stacklevel=3)
-        for _ in prepared.run():
-            pass
-        result = prepared.result()
+        result = (make or self._one_fit)(model, data, {**settings, **of_table, "checkpoint": False})
         if result.status != "done":
             raise RuntimeError(f"the fit ended early: {result.message or result.status}")
         for caution in result.cautions:
             warnings.warn(caution, IntervalWarning, stacklevel=3)
         return result
 
-    def _count_with_others(self, prepared: Any) -> None:
+    def _one_fit(self, model: Any, data: Any, settings: Mapping[str, Any]) -> FitResult:
+        prepared = prepare(model, data, **grouped(settings))
+        relation = prepared.privacy.relation
+        self._count_with_others(prepared.run_log.reservation, relation, prepared.cautions)
+        for _ in prepared.run():
+            pass
+        return prepared.result()
+
+    def _count_with_others(
+        self, reservation: Reservation, relation: Any, cautions: Iterable[str]
+    ) -> None:
         """See to it that one of several fits on the same records is under a cap.
 
         Scikit-learn repeats fits by cloning, so a clone is one of several. Another estimator is if
         the ledger knows of fits of its copies, on these records, or on others that count together
         with them.
 
+        :param relation: of the fits that are counted. :param cautions: about them, which are shown.
         :raises ArgumentError: naming ``cap``; or ``estimator``, for one whose copies cannot be
             told.
         """
-        reservation = prepared.run_log.reservation
         if self._token:
             reservation.count_with(self._token)
         elif reservation.ledger is not None:
@@ -185,9 +216,11 @@ class PrivateEstimator(BaseEstimator):
         if self.cap is not None:
             epsilon, delta = _pair(self.cap)
             why = f"given to a {type(self).__name__}"
-            reservation.keep_cap(epsilon, delta, prepared.privacy.relation, why)
+            reservation.keep_cap(epsilon, delta, relation, why)
         else:
             reservation.check_before(self._check_alone)
+        for caution in cautions:
+            warnings.warn(caution, DeltaWarning, stacklevel=5)
 
     def _check_alone(self, status: BudgetStatus) -> None:
         """Refuse one of several fits where no cap counts for it. :raises ArgumentError: naming

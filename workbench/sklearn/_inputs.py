@@ -55,6 +55,11 @@ _FOREIGN = {  # arguments of scikit-learn's estimators that these do not have: w
         "is not taken: the number of steps is planned before the fit, because each one spends.",
         "Give iterations=.",
     ),
+    "cv": (
+        "is not taken: with folds each record would be read by many fits, which all count, and a "
+        "splitter moves records to other folds when one of them is left out.",
+        "A choice holds records out once, each by itself: give evaluation_fraction=.",
+    ),
 }
 
 

@@ -11,7 +11,7 @@ from sklearn.base import ClassifierMixin
 
 from workbench.data.columns import Boolean
 from workbench.data.preprocessing import text_of
-from workbench.sklearn._estimator import PrivateEstimator
+from workbench.sklearn._estimator import Make, PrivateEstimator
 from workbench.sklearn._inputs import classes_of, codes_of, drawn_rows, records_of, refuse_foreign
 
 __all__ = ["PrivateClassifier"]
@@ -91,16 +91,26 @@ class PrivateClassifier(ClassifierMixin, PrivateEstimator):
             fit.
         """
         refuse_foreign(foreign, "fit")
+        return self._fitted(None, X, y, sample_weight)
+
+    def _fitted(
+        self,
+        make: Make | None,
+        X: ArrayLike,  # noqa: N803
+        y: ArrayLike,
+        sample_weight: ArrayLike | None,
+    ) -> PrivateClassifier:
+        """Fit to all rows by ``make``, as of ``_fit``. The others are as of ``fit``."""
         x, y = records_of(self, X, y, reset=True)
         x, y = drawn_rows(x, y, sample_weight)
         classes = classes_of(self.classes, y)
         codes = codes_of(y, classes)
         if len(classes) == 2:
-            result = self._regression(x, codes == 1, "bernoulli", Boolean())
+            result = self._regression(x, codes == 1, "bernoulli", Boolean(), make)
         else:
             levels = list(map(text_of, classes.tolist()))
             labels = np.array(levels, object)[codes]
-            result = self._regression(x, labels, "categorical", levels)
+            result = self._regression(x, labels, "categorical", levels, make)
         self._keep(result)
         self.classes_ = classes
         self.coef_, self.intercept_ = self._weights(len(classes) - 1)
