@@ -87,6 +87,7 @@ def test_nothing_tells_how_many_fits_there_were(private_data, monkeypatch, runs,
         results.append(wb.choose(CANDIDATES, private_data, **FAST))
         assert capfd.readouterr() == ("", "")
     assert len(runs) == 10
+    assert {result.seconds for result in results} == {0}
     one, nine = (json.loads(_text(result)) for result in results)
     assert _form(one) == _form(nine)
     first, second = Ledger().spends()
@@ -246,6 +247,11 @@ def test_public_records_cost_nothing_and_give_exact_scores():
         ("candidates", {"candidates": [{"model": "logistic", "sampler": "shuffle"}]}),
         ("candidates", {"candidates": [{"model": "logistic", "clipp": 3.0}]}),
         ("candidates", {"candidates": ["gmm"]}),
+        ("candidates", {"candidates": [{"model": "logistic", "evaluate_private": True}]}),
+        ("candidates", {"candidates": [{"model": "logistic", "ledger": False}]}),
+        ("candidates", {"candidates": [{"model": "logistic", "stop": lambda: True}]}),
+        ("candidates", {"candidates": [{"model": "logistic", "private": False}]}),
+        ("candidates", {"candidates": [{"model": "logistic", "unit": "visit"}]}),
         ("clip", {"candidates": [{"model": "logistic", "clip": -1.0}]}),
         ("model", {"candidates": ["logistics"]}),
         ("runs", {"runs": 1}),
@@ -314,7 +320,51 @@ def test_other_candidates_are_another_choice(private_data):
     with pytest.raises(ChoiceStopped):
         wb.choose(CANDIDATES, private_data, execution=wb.Execution(stop=lambda: True), **FAST)
     wb.choose(CANDIDATES, private_data, by="auc", **FAST)
-    assert len(Ledger().spends()) == 2
+    wb.choose(CANDIDATES, private_data, training=wb.Training(draws=5), **FAST)
+    assert len(Ledger().spends()) == 3
+
+
+@pytest.mark.parametrize("more", [{}, {"ledger": False}])
+def test_a_choice_that_goes_on_is_not_made_a_second_time(private_data, monkeypatch, more):
+    """Two outcomes of one key would have the same noise."""
+    run, refused = choosing._Choice.run, []
+
+    def during(self, key, stop):
+        if not refused:
+            refused.append(None)
+            with pytest.raises(wb.ArgumentError, match="made now") as error:
+                wb.choose(CANDIDATES, private_data, **FAST, **more)
+            refused.append(error.value.argument)
+        return run(self, key, stop)
+
+    monkeypatch.setattr(choosing._Choice, "run", during)
+    wb.choose(CANDIDATES, private_data, **FAST)
+    assert refused[1:] == ["checkpoint"]
+
+
+def test_a_call_is_recognised_in_another_process():
+    """Where functions are at other addresses."""
+    model = wb.models.get("logistic")
+    assert "function" in choosing._recognised({"model": model})
+    assert "0x" not in choosing._recognised({"model": model, "check": lambda: 3})
+
+
+def test_a_key_that_was_half_written_is_no_key(private_data, monkeypatch):
+    stop = wb.Execution(stop=lambda: True)
+    with pytest.raises(ChoiceStopped):
+        wb.choose(CANDIDATES, private_data, execution=stop, **FAST)
+    (folder,) = (Path(os.environ["WORKBENCH_STATE"]) / "choices").iterdir()
+    (folder / choosing._STATE).rename(folder / f".{choosing._STATE}.partial")
+    wb.choose(CANDIDATES, private_data, **FAST)
+    assert not folder.exists()
+
+
+def test_where_no_key_can_be_kept_nothing_is_spent(private_data, tmp_path):
+    taken = tmp_path / "taken"
+    taken.touch()
+    with pytest.raises(wb.ArgumentError, match="nothing was drawn"):
+        wb.choose(CANDIDATES, private_data, execution=wb.Execution(checkpoint=taken), **FAST)
+    assert [row.counted for row in Ledger().spends()] == [0]
 
 
 def test_a_folder_of_another_choice_is_refused(private_data, tmp_path):
@@ -324,8 +374,18 @@ def test_a_folder_of_another_choice_is_refused(private_data, tmp_path):
         wb.choose(CANDIDATES, private_data, execution=stop, **FAST)
     with pytest.raises(wb.ArgumentError, match="another choice"):
         wb.choose(CANDIDATES, private_data, by="auc", execution=stop, **FAST)
+    with pytest.raises(wb.ArgumentError, match="of a choice"):
+        wb.resume(folder)
     assert wb.forget(folder).counted > 0  # given up, and paid for
     assert not folder.exists()
+
+
+def test_a_folder_of_a_finished_fit_is_refused_before_anything_is_spent(private_data, tmp_path):
+    mine = wb.Execution(checkpoint=tmp_path / "mine")
+    wb.fit("logistic", private_data, epsilon=1.0, iterations=20, execution=mine)
+    with pytest.raises(wb.ArgumentError, match="of a fit"):
+        wb.choose(CANDIDATES, private_data, execution=mine, **FAST)
+    assert len(Ledger().spends()) == 1
 
 
 def test_the_key_is_gone_before_anything_is_seen(private_data, monkeypatch):

@@ -158,6 +158,14 @@ class Checkpoints:
         ):
             old.unlink(missing_ok=True)
 
+    def claim(self, name: str, arrays: Mapping[str, np.ndarray]) -> None:
+        """Write a sealed file, and let nobody else take up the run until ``close``.
+
+        :raises OSError: if it cannot be written.
+        """
+        _running.add(self.folder)
+        self.save(name, arrays, {"owner": owners.own(_owners_folder())})
+
     def close(self) -> None:
         """Note that the run takes no more steps."""
         _running.discard(self.folder)

@@ -13,6 +13,7 @@ import dataclasses
 import functools
 import itertools
 import math
+import re
 import uuid
 import warnings
 from collections.abc import Mapping, Sequence
@@ -26,7 +27,7 @@ import numpy as np
 from workbench import _folders, _validate
 from workbench.data import Dataset, load
 from workbench.fitting import checkpoints, fits
-from workbench.fitting.checkpoints import Checkpoints
+from workbench.fitting.checkpoints import Checkpoint, Checkpoints
 from workbench.fitting.digests import FORMAT, keyed
 from workbench.fitting.evaluation import evaluation_key, in_blocks, predictor_of
 from workbench.fitting.groups import Execution, Privacy, Table, Training, flattened, is_a, of
@@ -55,6 +56,7 @@ _GROWTH = 0.23  # about how much epsilon grows with log E[K]
 _ETA = 1.0
 _FIXED = ("epsilon", "delta", "seed", "data", "sampler", "relation", "num_records")
 _OF_ONE_FIT = ("on_snapshot", "progress", "devices", "evaluate_private")
+_OF_THE_CHOICE = ("ledger", "over_cap", "checkpoint", "stop", "private", "origin")
 _STATE = "step-000000000000.npz"
 
 
@@ -195,6 +197,7 @@ class _Choice:
     reservation: Reservation
     checkpoint: Path | None
     facts: dict[str, Any]
+    kept: Checkpoints | None = None
     _fits: dict[int, PreparedFit] = field(default_factory=dict)
 
     def run(self, key: jax.Array, stop: Any) -> FitResult:
@@ -235,6 +238,7 @@ class _Choice:
             result,
             guarantee=self.plan.guarantee(result.guarantee),
             settings={**result.settings, **settings},
+            seconds=0.0,  # with what a run before it had compiled it is faster
             spend=next(iter(self.reservation.keys), ""),
             ledger=self.reservation.ledger,
             **published,
@@ -275,15 +279,18 @@ def choose(arguments: ChooseArguments) -> FitResult:
     for candidate in choice.candidates[:1]:
         for caution in candidate.plan.settings.cautions():
             warnings.warn(caution, fits.DeltaWarning, stacklevel=3)
-    key = _kept_key(choice, arguments.seed)
-    choice.reservation.mark()  # from here on it counts, whatever becomes of this process
     try:
+        key = _kept_key(choice, arguments.seed)
+        choice.reservation.mark()  # from here on it counts, whatever becomes of this process
         result = choice.run(key, arguments.execution.stop)
+        if choice.kept is not None:  # before anything is seen
+            checkpoints.forget(choice.kept.folder)
     except BaseException:
         choice.reservation.settle(None)
         raise
-    if choice.checkpoint is not None:  # before anything is seen
-        checkpoints.forget(choice.checkpoint)
+    finally:
+        if choice.kept is not None:
+            choice.kept.close()
     problem = choice.reservation.settle(None)
     return dataclasses.replace(result, message=f"{result.message} {problem}".strip())
 
@@ -345,7 +352,8 @@ def _planned(arguments: ChooseArguments) -> _Choice:
     facts = {
         "guarantee": reserved.to_dict(),
         "fingerprint": first.spec.fingerprint,
-        "candidates": [repr(settings) for settings in listed],
+        "candidates": [_recognised(settings) for settings in listed],
+        "settings": _recognised(dict(sorted(flat.items()))),
         "by": by,
         "seed": arguments.seed,
     }
@@ -353,7 +361,13 @@ def _planned(arguments: ChooseArguments) -> _Choice:
     if checkpoint is not False and not data.is_public:
         name = keyed(facts, b"choice", secret_key())
         folder = _folders.state() / "choices" / name if checkpoint is True else Path(checkpoint)
+        folder = folder.absolute()
     return _Choice(candidates, plan, scorer, reservation, folder, facts)
+
+
+def _recognised(settings: Any) -> str:
+    """Settings in words that are the same in another process."""
+    return re.sub(r" at 0x[0-9a-f]+", "", repr(settings))
 
 
 def _kept_key(choice: _Choice, seed: int | None) -> jax.Array:
@@ -361,34 +375,58 @@ def _kept_key(choice: _Choice, seed: int | None) -> jax.Array:
     same plan, whose fits are in the ledger already.
     """
     folder, reservation = choice.checkpoint, choice.reservation
-    digest = keyed(choice.facts, b"choice", secret_key()) if folder is not None else ""
-    if folder is not None and checkpoints.holds_key(folder):
-        if checkpoints.is_running(folder):
-            raise _validate.ArgumentError(
-                "checkpoint", str(folder), "is of a choice that another process makes now."
-            )
-        former = checkpoints.newest(folder)
-        if former.facts["plan"] != digest:
-            raise _validate.ArgumentError(
-                "checkpoint", str(folder), "is of another choice or of a fit: name another folder."
-            )
+    if folder is None:
+        reservation.reserve()
+        return new_key() if seed is None else key_from_seed(seed)
+    digest = keyed(choice.facts, b"choice", secret_key())
+    former = _former(folder, digest)
+    if former is None:
+        key = new_key() if seed is None else key_from_seed(seed)
+    else:
+        key = key_from_bytes(former.arrays()["key"].tobytes())
         if former.facts["spend"] is not None:
             reservation.continue_fit(former.facts["spend"])
-        reservation.reserve()
-        return key_from_bytes(former.arrays()["key"].tobytes())
     reservation.reserve()
-    key = new_key() if seed is None else key_from_seed(seed)
-    if folder is not None:
-        ledger, spend = reservation.ledger, next(iter(reservation.keys), None)
-        facts = {
-            "format": FORMAT,
-            "plan": digest,
-            "spend": spend,
-            "ledger": None if ledger is None else str(ledger.path),
-        }
-        words = np.asarray(jax.random.key_data(key))
-        Checkpoints(folder, facts, 1, lambda step: None).save(_STATE, {"key": words}, {})
+    ledger, spend = reservation.ledger, next(iter(reservation.keys), None)
+    facts = {
+        "format": FORMAT,
+        "plan": digest,
+        "spend": spend,
+        "ledger": None if ledger is None else str(ledger.path),
+    }
+    if former is not None and spend is None:  # it goes on without its ledger, where it stays
+        facts |= {name: former.facts[name] for name in ("spend", "ledger")}
+    choice.kept = Checkpoints(folder, facts, 1, lambda step: None)
+    words = np.asarray(jax.random.key_data(key))
+    try:
+        choice.kept.claim(_STATE, {"key": words})
+    except OSError as error:
+        raise _validate.ArgumentError(
+            "checkpoint",
+            str(folder),
+            f"cannot keep the key of the choice ({error}), so nothing was drawn.",
+        ) from error
     return key
+
+
+def _former(folder: Path, digest: str) -> Checkpoint | None:
+    """What an interrupted choice left in its folder; None if nothing.
+
+    :raises ArgumentError: naming ``checkpoint``, if it is of something else or goes on now.
+    """
+    if checkpoints.is_running(folder):
+        raise _validate.ArgumentError(
+            "checkpoint", str(folder), "is of a choice that is being made now."
+        )
+    if not checkpoints.holds_fit(folder):
+        checkpoints.forget(folder)  # a kill may have come while a key was written
+        return None
+    former = checkpoints.newest(folder)
+    if former.facts["plan"] != digest:
+        raise _validate.ArgumentError(
+            "checkpoint", str(folder), "is of another choice or of a fit: name another folder."
+        )
+    return former
 
 
 def _candidate(settings: dict[str, Any]) -> _Candidate:
@@ -423,7 +461,8 @@ def _listed(candidates: Any) -> list[dict[str, Any]]:
         ]
     else:
         entries = []
-    names = {entry.name for entry in dataclasses.fields(fits.FlatRequest)} - {*_FIXED}
+    fixed = {*_FIXED, *_OF_ONE_FIT, *_OF_THE_CHOICE, *OF_TABLES, "schema"}
+    names = {entry.name for entry in dataclasses.fields(fits.FlatRequest)} - fixed
     for entry in entries:
         if "model" not in entry:
             raise _validate.ArgumentError("candidates", entry, "must name a model each.")

@@ -48,7 +48,8 @@ class ChoicePlan:
                 "Whether a record is held out depends on it alone; equal ones take turns."
             )
         caveats += [
-            "How long a choice takes tells how many fits there were.",
+            "How long a choice takes tells how many fits there were, and so does what code of "
+            "one's own that it calls notices.",
             "This is one choice. The epsilons of several on the same records add up.",
         ]
         return Chosen(
