@@ -205,6 +205,14 @@ def test_formulas_of_a_table_share_one_split(frame, monkeypatch):
     assert result.model_options["formula"] in ("ill ~ dose", "ill ~ age", "ill ~ dose + age")
 
 
+def test_a_choice_counts_together_with_the_look_that_it_uses(frame):
+    privacy = wb.Privacy(look=wb.look(frame, epsilon=0.5, schema=SCHEMA))
+    wb.choose(["ill ~ dose"], frame, schema=SCHEMA, family="bernoulli", privacy=privacy, **FAST)
+    look, choice = Ledger().spends()
+    assert look.dataset != choice.dataset
+    assert Ledger().budget_status(choice.dataset).total.fits == 2
+
+
 def test_predictions_of_a_record_do_not_depend_on_others():
     """Not on their values, not on how many there are, and not where the model compares them."""
     data = wb.data.load("breast_cancer")
@@ -226,6 +234,18 @@ def test_predictions_of_a_record_do_not_depend_on_others():
     np.testing.assert_array_equal(
         evaluation.in_blocks(predict, params, changed, key)[:50], made[:50], strict=True
     )
+
+
+def test_a_score_that_a_model_does_not_have_is_refused(frame):
+    table = wb.Table(evaluation_is_public=True)
+    schema = {"dose": (0, 200), "age": (0, 100)}
+    arguments = {"schema": schema, "table": table, **FAST}
+    wb.choose(["age ~ dose"], frame, **arguments)
+    for by in ("auc", "accuracy"):
+        with pytest.raises(wb.ArgumentError, match="is no score of the model") as refused:
+            wb.choose(["age ~ dose"], frame, by=by, **arguments)
+        assert refused.value.argument == "by"
+    assert len(Ledger().spends()) == 1
 
 
 def test_public_records_cost_nothing_and_give_exact_scores():

@@ -9,6 +9,7 @@ shown. The file is deleted before the result is returned.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import itertools
@@ -26,10 +27,17 @@ import numpy as np
 
 from workbench import _folders, _validate
 from workbench.data import Dataset, load
+from workbench.data.look import Look
 from workbench.fitting import checkpoints, fits
 from workbench.fitting.checkpoints import Checkpoint, Checkpoints
 from workbench.fitting.digests import FORMAT, keyed
-from workbench.fitting.evaluation import evaluation_key, in_blocks, predictor_of
+from workbench.fitting.evaluation import (
+    evaluation_key,
+    evaluation_of,
+    in_blocks,
+    metrics_of,
+    predictor_of,
+)
 from workbench.fitting.groups import Execution, Privacy, Table, Training, flattened, is_a, of
 from workbench.fitting.prepared import PreparedFit
 from workbench.fitting.settings import Noted, about, check_all, described, setting, takes
@@ -54,7 +62,7 @@ _GROWTH = 0.23  # about how much epsilon grows with log E[K]
 # with which few runs are rarer than with 0, which is cheaper at the same mean but not for the same
 # chance to draw a good candidate
 _ETA = 1.0
-_FIXED = ("epsilon", "delta", "seed", "data", "sampler", "relation", "num_records")
+_FIXED = ("epsilon", "delta", "seed", "data", "sampler", "relation", "num_records", "look")
 _OF_ONE_FIT = ("on_snapshot", "progress", "devices", "evaluate_private")
 _OF_THE_CHOICE = ("ledger", "over_cap", "checkpoint", "stop", "private", "origin")
 _STATE = "step-000000000000.npz"
@@ -324,7 +332,7 @@ def _planned(arguments: ChooseArguments) -> _Choice:
         "ledger": False,
         "checkpoint": False,
     }
-    candidates = [_candidate({**flat, **settings, **single}) for settings in listed]
+    candidates = [_candidate({**flat, **settings, **single}, by) for settings in listed]
     plan = plan_choice(
         [candidate.plan for candidate in candidates],
         [candidate.dimension for candidate in candidates],
@@ -349,6 +357,8 @@ def _planned(arguments: ChooseArguments) -> _Choice:
         seed=arguments.seed,
         over_cap=over_cap,
     )
+    if isinstance(look := flat.get("look"), Look) and look.token:
+        reservation.count_with(look.token)
     facts = {
         "guarantee": reserved.to_dict(),
         "fingerprint": first.spec.fingerprint,
@@ -429,7 +439,7 @@ def _former(folder: Path, digest: str) -> Checkpoint | None:
     return former
 
 
-def _candidate(settings: dict[str, Any]) -> _Candidate:
+def _candidate(settings: dict[str, Any], by: str) -> _Candidate:
     request = fits.FlatRequest(**settings)
     spec, plan, _ = fits.planned_of(request)
     if spec.settings.estimator == "statistics":
@@ -437,7 +447,9 @@ def _candidate(settings: dict[str, Any]) -> _Candidate:
             "candidates", spec.model.name, "takes no steps, and a choice is among fits that do."
         )
     step = spec.private_step(plan, key_from_seed(0))
-    if not spec.data.evaluation_is_public:
+    if spec.data.evaluation_is_public:
+        _check_score(spec, step, by)
+    else:
         _check_binary(spec, step)
     dimension = spec.most_coordinates(step)
     return _Candidate(request, spec, plan.for_noise_in(dimension), dimension)
@@ -527,6 +539,27 @@ def _check_evaluation(data: Dataset, scores_cost: bool, flat: Mapping[str, Any])
             sampler,
             "has a guarantee for replaced records, and a replaced record may change sides between "
             "fits and scores: choose poisson or random_allocation.",
+        )
+
+
+def _check_score(spec: FitSpec, step: PrivateStep, by: str) -> None:
+    """:raises ArgumentError: naming ``by``, if the model has no such score of public records."""
+    records = tuple(map(np.asarray, spec.data.evaluation))
+    outputs = jax.eval_shape(
+        evaluation_of(step, spec.model, len(records[0])),
+        step.model.initial,
+        records,
+        evaluation_key(key_from_seed(0)),
+    )
+    zeros = jax.tree.map(lambda output: np.zeros(output.shape, output.dtype), outputs)
+    names: Any = ()
+    # a score may fail for what nobody would predict
+    with warnings.catch_warnings(), contextlib.suppress(Exception):
+        warnings.simplefilter("ignore")
+        names = metrics_of(spec.model, records[-1], zeros)
+    if names and by not in names:
+        raise _validate.ArgumentError(
+            "by", by, f"is no score of the model {spec.model.name}, which has {', '.join(names)}."
         )
 
 
