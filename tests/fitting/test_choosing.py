@@ -87,6 +87,7 @@ def test_nothing_tells_how_many_fits_there_were(private_data, monkeypatch, runs,
         results.append(wb.choose(CANDIDATES, private_data, **FAST))
         assert capfd.readouterr() == ("", "")
     assert len(runs) == 10
+    assert {result.seconds for result in results} == {0}
     one, nine = (json.loads(_text(result)) for result in results)
     assert _form(one) == _form(nine)
     first, second = Ledger().spends()
@@ -204,6 +205,14 @@ def test_formulas_of_a_table_share_one_split(frame, monkeypatch):
     assert result.model_options["formula"] in ("ill ~ dose", "ill ~ age", "ill ~ dose + age")
 
 
+def test_a_choice_counts_together_with_the_look_that_it_uses(frame):
+    privacy = wb.Privacy(look=wb.look(frame, epsilon=0.5, schema=SCHEMA))
+    wb.choose(["ill ~ dose"], frame, schema=SCHEMA, family="bernoulli", privacy=privacy, **FAST)
+    look, choice = Ledger().spends()
+    assert look.dataset != choice.dataset
+    assert Ledger().budget_status(choice.dataset).total.fits == 2
+
+
 def test_predictions_of_a_record_do_not_depend_on_others():
     """Not on their values, not on how many there are, and not where the model compares them."""
     data = wb.data.load("breast_cancer")
@@ -225,6 +234,18 @@ def test_predictions_of_a_record_do_not_depend_on_others():
     np.testing.assert_array_equal(
         evaluation.in_blocks(predict, params, changed, key)[:50], made[:50], strict=True
     )
+
+
+def test_a_score_that_a_model_does_not_have_is_refused(frame):
+    table = wb.Table(evaluation_is_public=True)
+    schema = {"dose": (0, 200), "age": (0, 100)}
+    arguments = {"schema": schema, "table": table, **FAST}
+    wb.choose(["age ~ dose"], frame, **arguments)
+    for by in ("auc", "accuracy"):
+        with pytest.raises(wb.ArgumentError, match="is no score of the model") as refused:
+            wb.choose(["age ~ dose"], frame, by=by, **arguments)
+        assert refused.value.argument == "by"
+    assert len(Ledger().spends()) == 1
 
 
 def test_public_records_cost_nothing_and_give_exact_scores():
@@ -249,6 +270,9 @@ def test_public_records_cost_nothing_and_give_exact_scores():
         ("candidates", {"candidates": [{"model": "logistic", "evaluate_private": True}]}),
         ("candidates", {"candidates": [{"model": "logistic", "on_snapshot": print}]}),
         ("candidates", {"candidates": ["gmm"]}),
+        ("candidates", {"candidates": [{"model": "logistic", "ledger": False}]}),
+        ("candidates", {"candidates": [{"model": "logistic", "stop": lambda: True}]}),
+        ("candidates", {"candidates": [{"model": "logistic", "unit": "visit"}]}),
         ("clip", {"candidates": [{"model": "logistic", "clip": -1.0}]}),
         ("model", {"candidates": ["logistics"]}),
         ("runs", {"runs": 1}),
@@ -322,7 +346,51 @@ def test_other_candidates_are_another_choice(private_data):
     with pytest.raises(ChoiceStopped):
         wb.choose(CANDIDATES, private_data, execution=wb.Execution(stop=lambda: True), **FAST)
     wb.choose(CANDIDATES, private_data, by="auc", **FAST)
-    assert len(Ledger().spends()) == 2
+    wb.choose(CANDIDATES, private_data, training=wb.Training(draws=5), **FAST)
+    assert len(Ledger().spends()) == 3
+
+
+@pytest.mark.parametrize("more", [{}, {"ledger": False}])
+def test_a_choice_that_goes_on_is_not_made_a_second_time(private_data, monkeypatch, more):
+    """Two outcomes of one key would have the same noise."""
+    run, refused = choosing.Choice.run, []
+
+    def during(self, key, stop):
+        if not refused:
+            refused.append(None)
+            with pytest.raises(wb.ArgumentError, match="made now") as error:
+                wb.choose(CANDIDATES, private_data, **FAST, **more)
+            refused.append(error.value.argument)
+        return run(self, key, stop)
+
+    monkeypatch.setattr(choosing.Choice, "run", during)
+    wb.choose(CANDIDATES, private_data, **FAST)
+    assert refused[1:] == ["checkpoint"]
+
+
+def test_a_call_is_recognised_in_another_process():
+    """Where functions are at other addresses."""
+    model = wb.models.get("logistic")
+    assert "function" in choosing._recognised({"model": model})
+    assert "0x" not in choosing._recognised({"model": model, "check": lambda: 3})
+
+
+def test_a_key_that_was_half_written_is_no_key(private_data, monkeypatch):
+    stop = wb.Execution(stop=lambda: True)
+    with pytest.raises(ChoiceStopped):
+        wb.choose(CANDIDATES, private_data, execution=stop, **FAST)
+    (folder,) = (Path(os.environ["WORKBENCH_STATE"]) / "choices").iterdir()
+    (folder / choosing._STATE).rename(folder / f".{choosing._STATE}.partial")
+    wb.choose(CANDIDATES, private_data, **FAST)
+    assert not folder.exists()
+
+
+def test_where_no_key_can_be_kept_nothing_is_spent(private_data, tmp_path):
+    taken = tmp_path / "taken"
+    taken.touch()
+    with pytest.raises(wb.ArgumentError, match="nothing was drawn"):
+        wb.choose(CANDIDATES, private_data, execution=wb.Execution(checkpoint=taken), **FAST)
+    assert [row.counted for row in Ledger().spends()] == [0]
 
 
 def test_the_same_models_are_the_same_choice_in_another_process(private_data):
@@ -341,8 +409,18 @@ def test_a_folder_of_another_choice_is_refused(private_data, tmp_path):
         wb.choose(CANDIDATES, private_data, execution=stop, **FAST)
     with pytest.raises(wb.ArgumentError, match="another choice"):
         wb.choose(CANDIDATES, private_data, by="auc", execution=stop, **FAST)
+    with pytest.raises(wb.ArgumentError, match="of a choice"):
+        wb.resume(folder)
     assert wb.forget(folder).counted > 0  # given up, and paid for
     assert not folder.exists()
+
+
+def test_a_folder_of_a_finished_fit_is_refused_before_anything_is_spent(private_data, tmp_path):
+    mine = wb.Execution(checkpoint=tmp_path / "mine")
+    wb.fit("logistic", private_data, epsilon=1.0, iterations=20, execution=mine)
+    with pytest.raises(wb.ArgumentError, match="of a fit"):
+        wb.choose(CANDIDATES, private_data, execution=mine, **FAST)
+    assert len(Ledger().spends()) == 1
 
 
 def test_the_key_is_gone_before_anything_is_seen(private_data, monkeypatch):

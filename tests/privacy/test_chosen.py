@@ -177,3 +177,10 @@ def test_both_kinds_of_records_are_covered_when_a_choice_is_composed():
     assert scored.epsilon(1e-5) > 2 * quiet.epsilon(1e-5)
     both = [accounting.total_epsilon((plan, steps), 1e-5) for plan in (quiet, scored)]
     assert both[1] > scored.epsilon(1e-5) > both[0]
+
+
+def test_minibatches_of_all_candidates_count():
+    (rare,) = CHOSEN.candidates[:1]
+    often = (*rare[:-1], rare[-1]._replace(sampling_rate=0.3))
+    both = dataclasses.replace(CHOSEN, candidates=(rare, often))
+    assert both.sampling_rates == {0.1, 0.3}

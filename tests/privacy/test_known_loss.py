@@ -87,3 +87,9 @@ def test_what_is_beyond_reach_becomes_infinite():
     assert near.losses[-1] < loss.losses[-1]
     assert near.infinite + near.probabilities.sum() == pytest.approx(1, abs=1e-12)
     assert 1e-4 < near.infinite <= ndtr(-3.0)
+
+
+def test_what_shows_everything_has_no_epsilon():
+    loss = KnownLoss.of(np.ones_like, np.ones_like)
+    assert ComposedLoss(((loss, 1),)).delta(3.0) == 1
+    assert ComposedLoss(((loss, 2),)).epsilon(0.5) == np.inf

@@ -50,7 +50,6 @@ __all__ = [
     "make_runs",
     "new_folder",
     "newest",
-    "owners_folder",
     "runs",
     "saved_runs",
     "spend_of",
@@ -77,7 +76,7 @@ def make_runs() -> None:
     runs().mkdir(mode=0o700, parents=True, exist_ok=True)
     if not os.access(runs(), os.W_OK):
         raise PermissionError(f"{runs()} cannot be written")
-    owners.own(owners_folder())
+    owners.own(_owners_folder())
 
 
 # ---- writing -------------------------------------------------------------------------------------
@@ -146,7 +145,7 @@ class Checkpoints:
         name = f"step-{step:012d}.npz"
         facts = {**progress, "step": step, "reached": max(reached, self._seen)}
         try:
-            self.save(name, arrays_of(state), {**facts, "owner": owners.own(owners_folder())})
+            self.save(name, arrays_of(state), {**facts, "owner": owners.own(_owners_folder())})
         except OSError as error:
             raise OSError(
                 f"no checkpoint could be written in {self.folder} ({error.strerror or error})."
@@ -158,6 +157,14 @@ class Checkpoints:
             *self.folder.glob(_PARTIAL),
         ):
             old.unlink(missing_ok=True)
+
+    def claim(self, name: str, arrays: Mapping[str, np.ndarray]) -> None:
+        """Write a sealed file, and let nobody else take up the run until ``close``.
+
+        :raises OSError: if it cannot be written.
+        """
+        _running.add(self.folder)
+        self.save(name, arrays, {"owner": owners.own(_owners_folder())})
 
     def close(self) -> None:
         """Note that the run takes no more steps."""
@@ -190,8 +197,7 @@ class Checkpoints:
 _running: set[Path] = set()  # folders of runs of this process
 
 
-def owners_folder() -> Path:
-    """Where processes note that they are alive."""
+def _owners_folder() -> Path:
     return _folders.state() / "owners"
 
 
@@ -200,7 +206,7 @@ def is_running(run: Path) -> bool:
     owner = _facts_in(run).get("owner")
     if owner is None or run in _running:
         return run in _running
-    folder = owners_folder()
+    folder = _owners_folder()
     return owners.own(folder) != owner and owners.is_alive(folder, owner)
 
 

@@ -9,6 +9,7 @@ shown. The file is deleted before the result is returned.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import itertools
@@ -26,9 +27,11 @@ import numpy as np
 
 from workbench import _folders, _validate
 from workbench.data import Dataset, load
+from workbench.data.look import Look
 from workbench.fitting import checkpoints, fits
-from workbench.fitting.checkpoints import Checkpoints
+from workbench.fitting.checkpoints import Checkpoint, Checkpoints
 from workbench.fitting.digests import FORMAT, keyed
+from workbench.fitting.evaluation import evaluation_key, evaluation_of, metrics_of
 from workbench.fitting.groups import Execution, Privacy, Table, Training, flattened, is_a, of
 from workbench.fitting.prepared import PreparedFit
 from workbench.fitting.scoring import (
@@ -42,7 +45,7 @@ from workbench.fitting.settings import Noted, about, check_all, described, names
 from workbench.fitting.spec import FitSpec
 from workbench.fitting.tables import OF_TABLES, is_formula, is_table, shared_table
 from workbench.inference.state import Purpose
-from workbench.ledger import owners
+from workbench.inference.step import PrivateStep
 from workbench.ledger.fingerprint import secret_key
 from workbench.ledger.reservation import Reservation, id_of, ledger_for
 from workbench.models.covered_scores import BINS
@@ -195,6 +198,7 @@ class Choice:
     reservation: Reservation
     checkpoint: Path | None
     facts: dict[str, Any]
+    kept: Checkpoints | None = None
     _fits: dict[int, PreparedFit] = field(default_factory=dict)
 
     @property
@@ -209,15 +213,18 @@ class Choice:
         :param stop: as of ``fit``. :raises ChoiceStopped: if it stops; ``CapError`` where a cap
             does not allow it.
         """
-        key = _kept_key(self)
-        self.reservation.mark()  # from here on it counts, whatever becomes of this process
         try:
+            key = _kept_key(self)
+            self.reservation.mark()  # from here on it counts, whatever becomes of this process
             result = self.run(key, stop)
+            if self.kept is not None:  # before anything is seen
+                checkpoints.forget(self.kept.folder)
         except BaseException:
             self.reservation.settle(None)
             raise
-        if self.checkpoint is not None:  # before anything is seen
-            checkpoints.forget(self.checkpoint)
+        finally:
+            if self.kept is not None:
+                self.kept.close()
         problem = self.reservation.settle(None)
         return dataclasses.replace(result, message=f"{result.message} {problem}".strip())
 
@@ -259,6 +266,7 @@ class Choice:
             result,
             guarantee=self.plan.guarantee(result.guarantee),
             settings={**result.settings, **settings},
+            seconds=0.0,  # with what a run before it had compiled it is faster
             spend=next(iter(self.reservation.keys), ""),
             ledger=self.reservation.ledger,
             **published,
@@ -333,7 +341,7 @@ def planned(arguments: ChooseArguments) -> Choice:
         "checkpoint": False,
     }
     sizes: dict[Hashable, int] = {}
-    candidates = [_candidate({**flat, **settings, **single}, sizes) for settings in listed]
+    candidates = [_candidate({**flat, **settings, **single}, by, sizes) for settings in listed]
     plan = plan_choice(
         [candidate.plan for candidate in candidates],
         [candidate.dimension for candidate in candidates],
@@ -359,17 +367,20 @@ def planned(arguments: ChooseArguments) -> Choice:
         seed=arguments.seed,
         over_cap=over_cap,
     )
+    if isinstance(look := flat.get("look"), Look) and look.token:
+        reservation.count_with(look.token)
     facts = {
         "guarantee": reserved.to_dict(),
         "fingerprint": first.spec.fingerprint,
         "candidates": [
             [
                 entry.spec.model.name,
-                _without_addresses(entry.spec.model.options),
+                _recognised(sorted(entry.spec.model.options.items())),
                 entry.spec.run_settings(),
             ]
             for entry in candidates
         ],
+        "settings": _recognised(dict(sorted(flat.items()))),
         "by": by,
         "seed": arguments.seed,
     }
@@ -377,12 +388,13 @@ def planned(arguments: ChooseArguments) -> Choice:
     if checkpoint is not False and not data.is_public:
         name = keyed(facts, b"choice", secret_key())
         folder = _folders.state() / "choices" / name if checkpoint is True else Path(checkpoint)
+        folder = folder.absolute()
     return Choice(candidates, plan, scorer, reservation, folder, facts)
 
 
-def _without_addresses(values: Mapping[str, Any]) -> str:
-    """Text that is the same in all processes."""
-    return re.sub(" at 0x[0-9a-f]+", "", repr(sorted(values.items())))
+def _recognised(settings: Any) -> str:
+    """Settings in words that are the same in another process."""
+    return re.sub(r" at 0x[0-9a-f]+", "", repr(settings))
 
 
 def _kept_key(choice: Choice) -> jax.Array:
@@ -390,38 +402,61 @@ def _kept_key(choice: Choice) -> jax.Array:
     same plan, whose fits are in the ledger already.
     """
     folder, reservation, seed = choice.checkpoint, choice.reservation, choice.facts["seed"]
-    digest = keyed(choice.facts, b"choice", secret_key()) if folder is not None else ""
-    if folder is not None and checkpoints.holds_key(folder):
-        if checkpoints.is_running(folder):
-            raise _validate.ArgumentError(
-                "checkpoint", str(folder), "is of a choice that another process makes now."
-            )
-        former = checkpoints.newest(folder)
-        if former.facts["plan"] != digest:
-            raise _validate.ArgumentError(
-                "checkpoint", str(folder), "is of another choice or of a fit: name another folder."
-            )
+    if folder is None:
+        reservation.reserve()
+        return new_key() if seed is None else key_from_seed(seed)
+    digest = keyed(choice.facts, b"choice", secret_key())
+    former = _former(folder, digest)
+    if former is None:
+        key = new_key() if seed is None else key_from_seed(seed)
+    else:
+        key = key_from_bytes(former.arrays()["key"].tobytes())
         if former.facts["spend"] is not None:
             reservation.continue_fit(former.facts["spend"])
-        reservation.reserve()
-        return key_from_bytes(former.arrays()["key"].tobytes())
     reservation.reserve()
-    key = new_key() if seed is None else key_from_seed(seed)
-    if folder is not None:
-        ledger, spend = reservation.ledger, next(iter(reservation.keys), None)
-        facts = {
-            "format": FORMAT,
-            "plan": digest,
-            "spend": spend,
-            "ledger": None if ledger is None else str(ledger.path),
-        }
-        words = np.asarray(jax.random.key_data(key))
-        owner = {"owner": owners.own(checkpoints.owners_folder())}
-        Checkpoints(folder, facts, 1, lambda step: None).save(_STATE, {"key": words}, owner)
+    ledger, spend = reservation.ledger, next(iter(reservation.keys), None)
+    facts = {
+        "format": FORMAT,
+        "plan": digest,
+        "spend": spend,
+        "ledger": None if ledger is None else str(ledger.path),
+    }
+    if former is not None and spend is None:  # it goes on without its ledger, where it stays
+        facts |= {name: former.facts[name] for name in ("spend", "ledger")}
+    choice.kept = Checkpoints(folder, facts, 1, lambda step: None)
+    words = np.asarray(jax.random.key_data(key))
+    try:
+        choice.kept.claim(_STATE, {"key": words})
+    except OSError as error:
+        raise _validate.ArgumentError(
+            "checkpoint",
+            str(folder),
+            f"cannot keep the key of the choice ({error}), so nothing was drawn.",
+        ) from error
     return key
 
 
-def _candidate(settings: dict[str, Any], sizes: dict[Hashable, int]) -> _Candidate:
+def _former(folder: Path, digest: str) -> Checkpoint | None:
+    """What an interrupted choice left in its folder; None if nothing.
+
+    :raises ArgumentError: naming ``checkpoint``, if it is of something else or goes on now.
+    """
+    if checkpoints.is_running(folder):
+        raise _validate.ArgumentError(
+            "checkpoint", str(folder), "is of a choice that is being made now."
+        )
+    if not checkpoints.holds_fit(folder):
+        checkpoints.forget(folder)  # a kill may have come while a key was written
+        return None
+    former = checkpoints.newest(folder)
+    if former.facts["plan"] != digest:
+        raise _validate.ArgumentError(
+            "checkpoint", str(folder), "is of another choice or of a fit: name another folder."
+        )
+    return former
+
+
+def _candidate(settings: dict[str, Any], by: str, sizes: dict[Hashable, int]) -> _Candidate:
     """:param sizes: coordinates that get noise, by program, which is read once."""
     request = fits.FlatRequest(**settings)
     spec, plan, _ = fits.planned_of(request)
@@ -435,7 +470,9 @@ def _candidate(settings: dict[str, Any], sizes: dict[Hashable, int]) -> _Candida
     program = spec.program_key(plan)
     if program not in sizes:
         step = spec.private_step(plan, key_from_seed(0))
-        if not spec.data.evaluation_is_public:
+        if spec.data.evaluation_is_public:
+            _check_score(spec, step, by)
+        else:
             require_yes_or_no(spec, step, "candidates")
         sizes[program] = spec.most_coordinates(step)
     dimension = sizes[program]
@@ -504,3 +541,24 @@ def _records(flat: dict[str, Any], first: Mapping[str, Any]) -> Dataset:
     for name in ("schema", *OF_TABLES):
         flat.pop(name, None)
     return made
+
+
+def _check_score(spec: FitSpec, step: PrivateStep, by: str) -> None:
+    """:raises ArgumentError: naming ``by``, if the model has no such score of public records."""
+    records = tuple(map(np.asarray, spec.data.evaluation))
+    outputs = jax.eval_shape(
+        evaluation_of(step, spec.model, len(records[0])),
+        step.model.initial,
+        records,
+        evaluation_key(key_from_seed(0)),
+    )
+    zeros = jax.tree.map(lambda output: np.zeros(output.shape, output.dtype), outputs)
+    names: Any = ()
+    # a score may fail for what nobody would predict
+    with warnings.catch_warnings(), contextlib.suppress(Exception):
+        warnings.simplefilter("ignore")
+        names = metrics_of(spec.model, records[-1], zeros)
+    if names and by not in names:
+        raise _validate.ArgumentError(
+            "by", by, f"is no score of the model {spec.model.name}, which has {', '.join(names)}."
+        )

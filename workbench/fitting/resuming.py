@@ -145,6 +145,10 @@ def prepare(
     """
     checkpoint = checkpoints.newest(path)
     facts = checkpoint.facts
+    if "has_optimizer" not in facts:
+        raise ArgumentError(
+            "path", str(path), "is of a choice, which the same call of wb.choose continues."
+        )
     if facts["has_optimizer"] and optimizer is None:
         raise ArgumentError("optimizer", None, "the fit had its own optimiser: give the same one.")
     if data is None and facts["data"] not in data_room.names():

@@ -251,11 +251,9 @@ def _rounding(fit: Guarantee, allowance: float, changes: int) -> float:
     """
     failure = _failure(fit)
     if LAWS[fit.sampler].hides_size:
-        failure = min(
-            failure,
-            fit.expected_steps
-            * _total_variation(fit.sampler, fit.sampling_rate, max(fit.num_records, MOST_RECORDS)),
-        )
+        records = max(fit.num_records, MOST_RECORDS)
+        variation = max(_total_variation(fit.sampler, rate, records) for rate in fit.sampling_rates)
+        failure = min(failure, fit.expected_steps * variation)
     failure += _noise(fit)
     if failure == 0:
         return 0.0

@@ -358,5 +358,6 @@ def largest_kept(
             best = max(best, point)
         if -1e-5 < error <= 0:
             break
-        point = min(point - (error + 3e-6) / slope, highest)  # aims just inside epsilon
+        # aims just inside epsilon, and not far where the bound jumps
+        point = min(max(point - (error + 3e-6) / slope, start), end + 0.02, highest)
     return math.exp(best if best > -math.inf else root)

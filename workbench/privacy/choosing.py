@@ -46,7 +46,8 @@ class ChoicePlan:
         if self.score_noise:
             caveats.append(HELD_OUT)
         caveats += [
-            "How long a choice takes tells how many fits there were.",
+            "How long a choice takes tells how many fits there were, and so does what code of "
+            "one's own that it calls notices.",
             "This is one choice. The epsilons of several on the same records add up.",
         ]
         return Chosen(

@@ -240,6 +240,11 @@ class Chosen(Guarantee):
         most = max(sum(phase.steps for phase in phases) for phases in self.candidates)
         return self.runs.mean * most
 
+    @property
+    def sampling_rates(self) -> set[float]:
+        """As of ``Guarantee``: of all candidates."""
+        return {phases[-1].sampling_rate for phases in self.candidates}
+
     def origin(self) -> list[str]:
         """As of ``Guarantee``: what one fit did, and how it was chosen."""
         number = len(self.candidates)

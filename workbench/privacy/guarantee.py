@@ -275,6 +275,11 @@ class Guarantee:
         """How many planned steps read minibatches, on average."""
         return self.steps
 
+    @property
+    def sampling_rates(self) -> set[float]:
+        """Those of all minibatches."""
+        return {self.sampling_rate}
+
     def accounted(self, steps: int | None = None) -> accounting.Plan:
         """The look and the first ``steps`` steps as accountants take them; by default all planned
         steps.

@@ -57,6 +57,8 @@ class KnownLoss:
         probabilities[first] = probabilities[: first + 1].sum()
         probabilities = probabilities[first:]
         infinite = float(deltas[corners][-1])
+        if not probabilities.sum() > 0:  # nothing is known
+            return cls(np.zeros(1), np.full(1, _NEGLIGIBLE), 1.0)
         scale = (1 - infinite) / float(probabilities.sum())
         return cls(losses[first:], probabilities * scale, infinite)
 

@@ -311,7 +311,7 @@ class PrivacyPlan:
         mechanism = replace(self.mechanism, noise_multiplier=noise_multiplier)
         plan = replace(self, mechanism=mechanism, requested_epsilon=0.0)
         epsilon = accounting.round_up(
-            accounting.epsilon(**plan._accounted(self.settings.iterations)), 4
+            max(accounting.epsilon(**plan._accounted(self.settings.iterations)), 1e-4), 4
         )
         return replace(plan, settings=replace(self.settings, epsilon=epsilon))
 

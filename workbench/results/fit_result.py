@@ -90,7 +90,8 @@ class FitResult:
         sampling of evaluation records.
     :param release_label: "covered"; of a fit without privacy "outside the guarantee", or "public
         data".
-    :param seconds: for training and evaluation, including compilation.
+    :param seconds: for training and evaluation, including compilation; 0 for the outcome of a
+        choice, whose time would tell of other fits.
     :param finished: local time.
     :param constants: public facts about the data that the model took by keyword, such as group
         features.
