@@ -105,7 +105,7 @@ def _choose(arguments: argparse.Namespace) -> int:
         arguments, is_formula=any(is_formula(entry["model"]) for entry in listed)
     )
     names = (*_SETTINGS, "runs", "by", "over_cap", "checkpoint", "ledger")
-    given = {name: value for name in names if (value := getattr(arguments, name)) is not None}
+    options = {name: value for name in names if (value := getattr(arguments, name)) is not None}
     name = "workbench choose"
     with (
         warnings.catch_warnings(record=True) as caught,
@@ -115,7 +115,7 @@ def _choose(arguments: argparse.Namespace) -> int:
         warnings.simplefilter("ignore")
         warnings.simplefilter("always", LedgerWarning)
         choice = planned(
-            ChooseArguments(listed, data, **groups.grouped({**settings, **of_formula, **given}))
+            ChooseArguments(listed, data, **groups.grouped({**settings, **of_formula, **options}))
         )
         for caution in choice.cautions:
             print(f"{name}: warning: {caution}", file=sys.stderr)
@@ -142,8 +142,8 @@ def _choose(arguments: argparse.Namespace) -> int:
 
 def _candidate(text: str) -> dict[str, Any]:
     """Settings of a candidate from ``NAME=VALUE,...``."""
-    parts = [part.strip() for part in _COMMA.split(text)]
-    return named_values(parts, "candidate", "'model=logistic,clip=0.5'")
+    texts = [text.strip() for text in _COMMA.split(text)]
+    return named_values(texts, "candidate", "'model=logistic,clip=0.5'")
 
 
 def _words(settings: Mapping[str, Any]) -> str:

@@ -198,7 +198,7 @@ class Choice:
     reservation: Reservation
     checkpoint: Path | None
     facts: dict[str, Any]
-    kept: Checkpoints | None = None
+    writes: Checkpoints | None = None
     _fits: dict[int, PreparedFit] = field(default_factory=dict)
 
     @property
@@ -217,14 +217,14 @@ class Choice:
             key = _kept_key(self)
             self.reservation.mark()  # from here on it counts, whatever becomes of this process
             result = self.run(key, stop)
-            if self.kept is not None:  # before anything is seen
-                checkpoints.forget(self.kept.folder)
+            if self.writes is not None:  # before anything is seen
+                checkpoints.forget(self.writes.folder)
         except BaseException:
             self.reservation.settle(None)
             raise
         finally:
-            if self.kept is not None:
-                self.kept.close()
+            if self.writes is not None:
+                self.writes.close()
         problem = self.reservation.settle(None)
         return dataclasses.replace(result, message=f"{result.message} {problem}".strip())
 
@@ -392,7 +392,7 @@ def planned(arguments: ChooseArguments) -> Choice:
     return Choice(candidates, plan, scorer, reservation, folder, facts)
 
 
-def _recognised(settings: Any) -> str:
+def _recognised(settings: object) -> str:
     """Settings in words that are the same in another process."""
     return re.sub(r" at 0x[0-9a-f]+", "", repr(settings))
 
@@ -423,10 +423,10 @@ def _kept_key(choice: Choice) -> jax.Array:
     }
     if former is not None and spend is None:  # it goes on without its ledger, where it stays
         facts |= {name: former.facts[name] for name in ("spend", "ledger")}
-    choice.kept = Checkpoints(folder, facts, 1, lambda step: None)
+    choice.writes = Checkpoints(folder, facts, 1, lambda step: None)
     words = np.asarray(jax.random.key_data(key))
     try:
-        choice.kept.claim(_STATE, {"key": words})
+        choice.writes.claim(_STATE, {"key": words})
     except OSError as error:
         raise _validate.ArgumentError(
             "checkpoint",

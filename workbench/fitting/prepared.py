@@ -516,12 +516,13 @@ class PreparedFit:
             raise RuntimeError(
                 "there is no result yet: call run() and take all its snapshots first."
             )
+        scores = self._scores
         if (
             _validate.flag("last_iterate", last_iterate)
             and self._end is not None
             and last.status != "failed"
         ):
-            evaluate = self.evaluator
+            evaluate, scores = self.evaluator, {}  # scores are of the mean
             last = dataclasses.replace(
                 last,
                 params=jax.tree.map(np.asarray, self.step.get_params(self._end)),
@@ -567,7 +568,7 @@ class PreparedFit:
             ledger=self.run_log.reservation.ledger,
             versions=versions(),
         )
-        return dataclasses.replace(result, **{} if last_iterate else self._scores)
+        return dataclasses.replace(result, **scores)
 
     def _posterior(self, last: Snapshot) -> Inferred:
         return self.spec.estimation.posterior(self, last)

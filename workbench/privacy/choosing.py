@@ -132,7 +132,11 @@ def _score_noise(epsilon: float, delta: float, runs: Runs) -> float:
     guess = gaussian_mu(epsilon, delta) / 2
     root = largest_kept(bound, epsilon, 1 / _MOST_NOISE, 1 / _LEAST_NOISE, guess)
     if root is None:
-        raise ArgumentError("epsilon", epsilon, "is so small that no noise of scores keeps it.")
+        raise ArgumentError(
+            "epsilon",
+            epsilon,
+            "is less than the bound of a choice reaches, about 0.04: choose a larger one.",
+        )
     sigma = round_up(1 / root, 4)
     while bound(1 / sigma) > epsilon:
         sigma = round_up(sigma * (1 + 1e-4), 4)

@@ -152,7 +152,7 @@ def check_form(field: str, values: Any) -> None:
         raise _schema.FormError(f"{within}epsilon_taken", "must not be greater than epsilon.")
 
 
-def _kind_of(values: Any) -> type[Guarantee]:
+def _kind_of(values: object) -> type[Guarantee]:
     """The class whose ``to_dict`` wrote ``values``."""
     if isinstance(values, dict) and values.get("private") is False:
         from workbench.privacy.no_privacy import NoPrivacy

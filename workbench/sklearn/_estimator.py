@@ -181,16 +181,18 @@ class PrivateEstimator(OwnArguments):
             warnings.warn(caution, IntervalWarning, stacklevel=3)
         return result
 
-    def _one_fit(self, model: Any, data: Any, settings: Mapping[str, Any]) -> FitResult:
+    def _one_fit(
+        self, model: Model | str, data: Dataset | pd.DataFrame, settings: Mapping[str, Any]
+    ) -> FitResult:
         prepared = prepare(model, data, **grouped(settings))
-        relation = prepared.privacy.relation
+        relation = str(prepared.privacy.relation)
         self._count_with_others(prepared.run_log.reservation, relation, prepared.cautions)
         for _ in prepared.run():
             pass
         return prepared.result()
 
     def _count_with_others(
-        self, reservation: Reservation, relation: Any, cautions: Iterable[str]
+        self, reservation: Reservation, relation: str, cautions: Iterable[str]
     ) -> None:
         """See to it that one of several fits on the same records is under a cap.
 

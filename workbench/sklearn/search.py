@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass, field
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -13,8 +13,11 @@ from sklearn.model_selection import ParameterGrid
 from sklearn.utils.validation import check_is_fitted
 
 from workbench import _validate
+from workbench._lazy import pd
+from workbench.data import Dataset
 from workbench.fitting.choosing import SCORES, ChooseArguments, planned
 from workbench.fitting.groups import grouped
+from workbench.models import Model
 from workbench.results.fit_result import FitResult
 from workbench.sklearn._estimator import OwnArguments
 from workbench.sklearn._inputs import bounds_of, features_of, refuse_foreign
@@ -103,7 +106,9 @@ class PrivateSearchCV(ClassifierMixin, OwnArguments):
         best = clone(self.estimator)
         best._is_clone = self.estimator._is_clone  # one that nobody else fits
 
-        def make(model: Any, data: Any, settings: Mapping[str, Any]) -> FitResult:
+        def make(
+            model: Model | str, data: Dataset | pd.DataFrame, settings: Mapping[str, Any]
+        ) -> FitResult:
             """One choice of ``workbench.choose``."""
             if settings["family"] != "bernoulli":
                 raise _validate.ArgumentError(
@@ -112,7 +117,7 @@ class PrivateSearchCV(ClassifierMixin, OwnArguments):
                     "Only binary classification is supported. Others have no private score yet.",
                 )
             bounds_of("bounds", best.bounds, features_of(best))  # of which a choice learns nothing
-            own = {
+            of_search = {
                 "epsilon": self.epsilon,
                 "delta": best.delta if self.delta is None else self.delta,
                 "runs": self.runs,
@@ -120,8 +125,10 @@ class PrivateSearchCV(ClassifierMixin, OwnArguments):
                 "evaluation_fraction": self.evaluation_fraction,
             }
             candidates = [{"model": model, **entry} for entry in grid]
-            choice = planned(ChooseArguments(candidates, data, **grouped({**settings, **own})))
-            relation = choice.candidates[0].plan.settings.relation
+            choice = planned(
+                ChooseArguments(candidates, data, **grouped({**settings, **of_search}))
+            )
+            relation = str(choice.candidates[0].plan.settings.relation)
             best._count_with_others(choice.reservation, relation, choice.cautions)
             return choice.outcome(lambda: False)
 
@@ -136,7 +143,7 @@ class PrivateSearchCV(ClassifierMixin, OwnArguments):
         return self
 
     @property
-    def cv_results_(self) -> Any:
+    def cv_results_(self) -> NoReturn:
         """None. :raises AttributeError: with the reason."""
         raise AttributeError(
             "There is no cv_results_: scores of the other fits are not published, nor how many "
@@ -164,11 +171,11 @@ def _checked_grid(param_grid: Any) -> list[dict[str, Any]]:
         grid = list(ParameterGrid(param_grid))
     except (TypeError, ValueError) as error:
         raise _validate.ArgumentError("param_grid", param_grid, f"{error}") from None
-    others = {name for entry in grid for name in entry} - {*_SEARCHED}
-    if others or not grid:
+    unsearched = {name for entry in grid for name in entry} - {*_SEARCHED}
+    if unsearched or not grid:
         raise _validate.ArgumentError(
             "param_grid",
-            sorted(others) or param_grid,
+            sorted(unsearched) or param_grid,
             f"must have values of {', '.join(_SEARCHED)}; others are the same for all fits.",
         )
     return grid

@@ -64,16 +64,16 @@ def choice(path: str | Path) -> dict[str, Any]:
     return flat
 
 
-def _read(path: str | Path, known: Collection[str]) -> tuple[Path, dict[str, Any]]:
-    """(file, its mapping, whose names are among those that are ``known``)."""
+def _read(path: str | Path, allowed: Collection[str]) -> tuple[Path, dict[str, Any]]:
+    """(file, its mapping, whose names are among the ``allowed``)."""
     file = _validate.path("plan", path, "must be the path of a plan.")
     plan = dict(_mapping("plan", file))
     for name in plan:
-        if (group := group_of(name)) in GROUPS and name not in known:
+        if (group := group_of(name)) in GROUPS and name not in allowed:
             raise _validate.ArgumentError(
                 name, plan[name], f"belongs to a group of settings: write {group}: {{{name}: ...}}."
             )
-    _check_known("plan", plan, known)
+    _check_known("plan", plan, allowed)
     return file, plan
 
 
