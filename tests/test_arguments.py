@@ -117,6 +117,7 @@ FIT = {
     "microbatch_size": WHOLE | OTHERS,
     "num_records": OTHERS,
     "evaluate_private": FLAG,
+    "covered_scores": FLAG,
     "draws": {"3"},
     "device": OTHERS,
     "devices": {"1"} | OTHERS,

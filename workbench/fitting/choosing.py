@@ -32,7 +32,7 @@ from workbench.fitting import checkpoints, fits
 from workbench.fitting.checkpoints import Checkpoint, Checkpoints
 from workbench.fitting.digests import FORMAT, keyed
 from workbench.fitting.evaluation import evaluation_key, evaluation_of, metrics_of
-from workbench.fitting.groups import Execution, Privacy, Table, Training, flattened, is_a, of
+from workbench.fitting.groups import Training, flattened
 from workbench.fitting.prepared import PreparedFit
 from workbench.fitting.scoring import (
     SCORES,
@@ -41,7 +41,7 @@ from workbench.fitting.scoring import (
     require_private_evaluation,
     require_yes_or_no,
 )
-from workbench.fitting.settings import Noted, about, check_all, described, names, setting, takes
+from workbench.fitting.settings import about, described, names, setting, takes
 from workbench.fitting.spec import FitSpec
 from workbench.fitting.tables import OF_TABLES, is_formula, is_table, shared_table
 from workbench.inference.state import Purpose
@@ -89,7 +89,7 @@ def _runs(name: str, value: Any) -> float:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class ChooseArguments(Noted):
+class ChooseArguments(fits.CommonArguments):
     """The arguments of ``choose``."""
 
     candidates: Any = field(
@@ -121,24 +121,6 @@ class ChooseArguments(Noted):
         "log_likelihood",
         "the score of held-out records that the best fit has: log_likelihood, auc or accuracy",
     )
-    delta: float | None = of("delta")
-    iterations: int | None = of("iterations")
-    sampling_rate: float | None = of("sampling_rate")
-    batch_size: int | None = of("batch_size")
-    clip: float | str | None = of("clip")
-    seed: int | None = of("seed")
-    learning_rate: float | None = of("learning_rate")
-    ledger: Any = of("ledger")
-    family: Any = of("family")
-    schema: Any = of("schema")
-    privacy: Privacy = setting(Privacy(), Privacy.help(), is_a(Privacy), changes_guarantee=True)
-    training: Training = setting(Training(), Training.help(), is_a(Training))
-    execution: Execution = setting(Execution(), Execution.help(), is_a(Execution))
-    table: Table = setting(Table(), Table.help(), is_a(Table))
-
-    def __post_init__(self) -> None:
-        """Check every value. :raises ArgumentError: naming the argument and its value."""
-        check_all(self)
 
 
 class Comparison(Protocol):

@@ -83,15 +83,10 @@ class Frame(Protocol):
         """Their names."""
 
 
-@dataclass(frozen=True, eq=False, repr=False)
-class FitArguments(Noted):
-    """The arguments of ``fit``: those that a user of the screen meets, and the others in groups."""
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+class CommonArguments(Noted):
+    """What is the same for one fit and for several among which one is chosen."""
 
-    model: AnyModel = field(metadata=described(about("model", FitRequest).help))
-    data: str | Dataset | Frame = field(
-        metadata=described(f"{about('data', FitRequest).help}; for a formula also a table")
-    )
-    _: KW_ONLY
     epsilon: float | None = of("epsilon", FlatRequest)
     delta: float | None = of("delta")
     iterations: int | None = of("iterations")
@@ -99,7 +94,6 @@ class FitArguments(Noted):
     batch_size: int | None = of("batch_size")
     clip: float | str | None = of("clip")
     seed: int | None = of("seed")
-    private: bool = of("private", FlatRequest)
     learning_rate: float | None = of("learning_rate")
     ledger: Any = of("ledger")
     family: Any = of("family")
@@ -112,6 +106,18 @@ class FitArguments(Noted):
     def __post_init__(self) -> None:
         """Check every value. :raises ArgumentError: naming the argument and its value."""
         check_all(self)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class FitArguments(CommonArguments):
+    """The arguments of ``fit``: those that a user of the screen meets, and the others in groups."""
+
+    model: AnyModel = field(metadata=described(about("model", FitRequest).help))
+    data: str | Dataset | Frame = field(
+        metadata=described(f"{about('data', FitRequest).help}; for a formula also a table")
+    )
+    _: KW_ONLY
+    private: bool = of("private", FlatRequest)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
