@@ -241,7 +241,7 @@ class Choice:
             "delta": self.plan.delta,
             "candidates": len(self.candidates),
             "chosen": chosen + 1,
-            "runs": self.plan.runs.mean,
+            "runs": float(f"{self.plan.runs.mean:.5g}"),
             "by": self.facts["by"],
         }
         return dataclasses.replace(

@@ -172,8 +172,9 @@ class Scored(Guarantee):
         """As of ``Guarantee``."""
         return [
             *super().origin(),
-            "It covers scores of private records that no step reads, too: counts with Gaussian "
-            f"noise of {self.score_noise:g} times what one of them moves them by.",
+            "It covers scores of private records that no step reads, too, and holds for each of "
+            f"these: counts with Gaussian noise of {self.score_noise:g} times what one of them "
+            "moves them by.",
         ]
 
 
@@ -249,8 +250,9 @@ class Chosen(Guarantee):
         """As of ``Guarantee``: what one fit did, and how it was chosen."""
         number = len(self.candidates)
         scored = (
-            "by scores of private records that no fit reads, whose counts have Gaussian noise of "
-            f"{self.score_noise:g} times what one of them moves them by"
+            "by scores of private records that no fit reads, for each of which the promise holds "
+            f"too: counts with Gaussian noise of {self.score_noise:g} times what one of them moves "
+            "them by"
             if self.score_noise
             else "by scores of public records"
         )
