@@ -52,7 +52,7 @@ PICTURES = {
     "picture (PDF)": ("pdf", "application/pdf"),
 }
 _PICTURE_WIDTH = 700
-_NAMED = 3  # coefficients in a sentence
+_NAMED = 2  # coefficients in a sentence
 _NOTHING_LEARNT = markup.fact("Learnt", "Nothing yet")
 _NO_GUARANTEE = "The guarantee of a fit appears here when it has ended."
 _NO_POSTERIOR = "The posterior summary of a fit appears here when it has ended."
@@ -381,7 +381,7 @@ def _clear_of_zero(result: FitResult) -> str:
     more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
     signs = "all signs are" if len(names) > 1 else "the sign is"
     return (
-        f"Jointly clear of zero, of {count(len(coefficients))}: {', '.join(names[:_NAMED])}{more} "
+        f"Jointly clear of zero: {', '.join(names[:_NAMED])}{more} "
         f"({100 * INTERVAL:g} % that {signs} right; {result.release_label}).{remark}"
     )
 
