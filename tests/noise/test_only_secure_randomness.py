@@ -106,7 +106,7 @@ ALLOWED = {
     Use("workbench/ledger/owners.py", "own", "uuid.uuid4"): _NAME,
     Use("workbench/fitting/checkpoints.py", "new_folder", "uuid.uuid4"): _NAME,
     Use("workbench/fitting/look.py", "_charged", "uuid.uuid4"): _NAME,
-    Use("workbench/fitting/choosing.py", "_planned", "uuid.uuid4"): _NAME,
+    Use("workbench/fitting/choosing.py", "planned", "uuid.uuid4"): _NAME,
     Use("workbench/fitting/run_log.py", "RunLog.begin", "uuid.uuid4"): _NAME,
     Use("workbench/fitting/run_log.py", "RunLog._digest_in_ledger", "uuid.uuid4"): _NAME,
     Use("workbench/results/_atomic.py", "replace", "uuid.uuid4"): _NAME,

@@ -99,7 +99,7 @@ def fields_of(scores: CoveredScores) -> dict[str, Any]:
     return {
         "metrics": {name: float(estimate.value) for name, estimate in estimates.items()},
         "metric_intervals": {
-            name: (float(estimate.low), float(estimate.high))
+            name: (round(float(estimate.low), 6), round(float(estimate.high), 6))
             for name, estimate in estimates.items()
         },
         "metrics_label": "covered",
