@@ -262,7 +262,9 @@ WITH_EXAMPLES = [name for name, value in PUBLIC.items() if examples(name, value)
 
 
 @pytest.mark.parametrize("name", some_of(WITH_EXAMPLES, 4))
+@pytest.mark.filterwarnings("ignore::workbench.results.fit_result.IntervalWarning")
 def test_examples_of_docstrings_run(name, on_a_page, made_up_steps):
+    """What made-up steps say of a posterior may well be doubtful."""
     for test in examples(name, PUBLIC[name]):
         said = []
         doctest.DocTestRunner(optionflags=DOCTEST).run(test, out=said.append)

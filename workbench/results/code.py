@@ -30,10 +30,14 @@ _SETTINGS = (
     "draws",
     "seed",
     "evaluate_private",
+    "covered_scores",
     "look",
 )
 _GROUPS = {
-    "Privacy": ("sampler", "relation", "clipping", "num_records", "evaluate_private", "look"),
+    "Privacy": (
+        *("sampler", "relation", "clipping", "num_records"),
+        *("evaluate_private", "covered_scores", "look"),
+    ),
     "Training": ("estimator", "average", "draws", "optimizer"),
 }
 _DEFAULTS = {
@@ -43,6 +47,7 @@ _DEFAULTS = {
     "draws": 1000,
     "seed": None,
     "evaluate_private": False,
+    "covered_scores": False,
     "learning_rate": None,
 }
 

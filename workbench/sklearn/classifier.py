@@ -28,10 +28,10 @@ class PrivateClassifier(ClassifierMixin, PrivateEstimator):
     minibatches come from secret randomness, so two fits differ. There is no ``random_state``: one
     that is set by habit would let anybody remove the noise.
 
-    >>> x, y = np.random.uniform(0, 100, (1000, 2)), np.arange(1000) % 2
+    >>> x, y = np.random.uniform(0, 100, (5000, 2)), np.arange(5000) % 2
     >>> classifier = wb.sklearn.PrivateClassifier(epsilon=1.0, bounds=(0, 100))
     >>> classifier.fit(x, y).predict_proba(x).shape
-    (1000, 2)
+    (5000, 2)
     >>> classifier.guarantee_.epsilon
     1.0
 

@@ -39,12 +39,12 @@ class PrivateSearchCV(ClassifierMixin, OwnArguments):
     It spends epsilon once, and the ledger counts it, with all fits of the estimator and its copies.
     There are no folds, and so no ``cv``: whether a record is held out depends on it alone.
 
-    >>> x, y = np.random.uniform(0, 100, (1000, 2)), np.arange(1000) % 2
+    >>> x, y = np.random.uniform(0, 100, (5000, 2)), np.arange(5000) % 2
     >>> classifier = wb.sklearn.PrivateClassifier(bounds=(0, 100), iterations=20)
     >>> grid = {"learning_rate": [0.01, 0.1]}
     >>> search = wb.sklearn.PrivateSearchCV(classifier, grid, epsilon=2.0, runs=3)
     >>> search.fit(x, y).predict_proba(x).shape
-    (1000, 2)
+    (5000, 2)
     >>> list(search.best_params_), search.guarantee_.epsilon
     (['learning_rate'], 2.0)
 
