@@ -43,6 +43,14 @@ def test_the_noise_of_scores_is_the_least_that_keeps_epsilon(private_data):
         check_epsilon(dataclasses.replace(guarantee, score_noise=0.98 * guarantee.score_noise))
 
 
+@pytest.mark.parametrize("epsilon", [0.1, 3.7, 20.0])
+def test_files_have_the_epsilon_of_scores_too(epsilon, private_data):
+    """Of a large one, steps spend less than was asked for, and scores do not."""
+    guarantee = wb.fit("logistic", private_data, **{**COVERED, "epsilon": epsilon}).guarantee
+    check_epsilon(guarantee)
+    assert guarantee.epsilon_taken == guarantee.epsilon
+
+
 def test_the_ledger_and_files_know_of_them(private_data, tmp_path, quick_report):
     result = wb.fit("logistic", private_data, **COVERED)
     (row,) = Ledger().spends()

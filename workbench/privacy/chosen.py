@@ -147,8 +147,10 @@ class Scored(Guarantee):
     def of(cls, fit: Guarantee, score_noise: float) -> Scored:
         """The guarantee of ``fit`` with its scores."""
         noise_delta = max(fit.noise_delta, delta_cost(_SCORE_DRAWS, fit.epsilon))
+        ended = fit.steps_taken == fit.steps  # and scores were released
         facts = {
             "score_noise": score_noise,
+            "epsilon_taken": fit.epsilon if ended else fit.epsilon_taken,
             "noise_delta": noise_delta,
             "caveats": (*fit.caveats, HELD_OUT),
         }
