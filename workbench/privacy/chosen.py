@@ -159,7 +159,7 @@ class Scored(Guarantee):
     @classmethod
     def forms(cls) -> dict[str, _schema.Form]:
         """As of ``Guarantee``."""
-        return {"score_noise": _FORMS["score_noise"]}
+        return {"score_noise": _schema.number(at_least=0.1)}
 
     def accounted(self, steps: int | None = None) -> accounting.Plan:
         """As of ``Guarantee``; scores are released after all steps."""
