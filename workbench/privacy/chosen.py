@@ -24,7 +24,10 @@ __all__ = ["HELD_OUT", "Best", "Chosen", "EitherSide", "Once", "Scored"]
 
 _NEAR = 1e-6  # delta around whose epsilon a composition is accurate
 _SCORE_DRAWS = 10_000  # noised numbers that scores are made of, at most
-HELD_OUT = "Whether a record is held out depends on it alone; equal ones take turns."
+HELD_OUT = (
+    "No record may be both fitted and held out, and which of the two must depend on it alone, as "
+    "where the workbench splits a table."
+)
 
 _FORMS: dict[str, _schema.Form] = {
     "candidates": _schema.listed(_schema.listed(_schema.listed(_schema.number(above=0), 3))),
