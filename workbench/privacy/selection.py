@@ -276,6 +276,8 @@ def profiles(
 
     def published(profile: Profile, terms: Terms) -> Profile:
         weights, shifts = terms
+        # K runs tell at most E[K] times what one does
+        most = 1.0 if beside else min(runs.mean * float(profile(np.zeros(1))[0]), 1.0)
 
         def deltas(epsilons: np.ndarray) -> np.ndarray:
             powers = epsilons[:, None] - shifts
@@ -283,8 +285,6 @@ def profiles(
             # below 0 as if all of delta(0) were certain losses: a chord in e^e
             grow = np.exp(np.minimum(powers, 0.0))
             bound = (1 - grow + grow * of_run) @ weights
-            # K runs tell at most E[K] times what one does
-            most = 1.0 if beside else min(runs.mean * float(profile(np.zeros(1))[0]), 1.0)
             return np.minimum(bound, most)
 
         return deltas
@@ -292,6 +292,11 @@ def profiles(
     of_runs = _profiles(candidates, beside, near, coarse)
     terms = _terms(candidates, runs, near, coarse)
     return [published(*both) for both in zip(of_runs, terms, strict=True)]
+
+
+def _largest_delta(directions: list[Profile], epsilon: float) -> float:
+    """delta at one epsilon, the larger of all directions."""
+    return max(float(profile(np.array([epsilon]))[0]) for profile in directions)
 
 
 @functools.lru_cache(maxsize=1024)
@@ -312,11 +317,7 @@ def bound(
     )
     if not near < LARGEST_EPSILON:
         return math.inf
-    directions = profiles(candidates, runs, near, coarse, beside)
-
-    def published(epsilon: float) -> float:
-        return max(float(profile(np.array([epsilon]))[0]) for profile in directions)
-
+    published = functools.partial(_largest_delta, profiles(candidates, runs, near, coarse, beside))
     if published(0.0) <= delta:
         return 0.0
     low, high = 0.0, 2 * near + 1e-6
@@ -365,8 +366,7 @@ def delta(candidates: tuple[Steps, ...], runs: Runs, epsilon: float) -> float:
     ``epsilon``.
     """
     epsilon = _validate.number("epsilon", epsilon, at_least=0)
-    published = profiles(_checked(candidates), runs, epsilon)
-    return max(float(profile(np.array([epsilon]))[0]) for profile in published)
+    return _largest_delta(profiles(_checked(candidates), runs, epsilon), epsilon)
 
 
 def renyi_excess(candidates: tuple[Steps, ...], runs: Runs, order: float) -> float:

@@ -221,7 +221,7 @@ def looked(look: float, sampling_rate: float, noise_multiplier: float, steps: in
 
 class Repeated(Protocol):
     """What is composed like ``Steps`` but is not a sequence of them, such as the best of several
-    runs (``chosen.BestOf``).
+    runs (``chosen.EitherSide``).
     """
 
     def __hash__(self) -> int: ...
