@@ -34,6 +34,7 @@ def main():
             ranked = screen.root.locator(".dpvi-forest:has(.units)", has_text=f"epsilon {epsilon} ")
             ranked.wait_for()
             screen.root.locator("button:not([disabled])", has_text="Fit").first.wait_for()
+            screen.root.get_by_text("relative interval noise").first.wait_for()  # computed behind
             screen.comes_to_rest()
         taken = page.screenshot()
         browser.close()
