@@ -28,6 +28,7 @@ from workbench.formula.priors import text_of
 from workbench.formula.records import Columns, columns_of_formula
 from workbench.formula.regression import INTERCEPT, WEIGHTS, Joint, MeanField, Regression
 from workbench.models import LinearPredictor, Model, NormalResiduals, OwnUnits, pictures
+from workbench.models.outcomes import Outcome
 
 __all__ = ["FormulaModel", "formula"]
 
@@ -179,6 +180,10 @@ class FormulaModel(Model):
     def target_words(self) -> str:
         """See ``Model.target_words``."""
         return self.columns.target_words
+
+    def outcome(self, dataset: Dataset) -> Outcome | None:
+        """See ``Model.outcome``."""
+        return self.columns.family.outcome(self.columns.response)
 
     @property
     def own_units(self) -> OwnUnits | None:
