@@ -88,14 +88,14 @@ def test_without_noise_scores_are_those_of_the_records(exact):
     random = np.random.default_rng(0)
     y = random.normal(20, 5, 20_000)
     mean, densities = y + random.normal(0, 2, y.shape), random.normal(-2.5, 0.5, y.shape)
-    scores = Numbers(0.0, 40.0).release(Predicted(y, mean, densities), new_key(), 1.0)
+    scores = Numbers(0.0, 40.0).release(Predicted(y, mean, densities), new_key(), 1.0).scores
     assert scores["rmse"].value == pytest.approx(np.sqrt(np.mean((y - mean) ** 2)), rel=1e-4)
     assert scores["mae"].value == pytest.approx(np.mean(np.abs(y - mean)), rel=1e-4)
     assert scores["log_likelihood"].value == pytest.approx(densities.mean(), abs=1e-4)
 
     chances = random.dirichlet([1, 2, 3], 20_000)
     codes = np.array([random.choice(3, p=row) for row in chances])
-    scores = Classes(3).release(Predicted(codes, chances, None), new_key(), 1.0)
+    scores = Classes(3).release(Predicted(codes, chances, None), new_key(), 1.0).scores
     direct = class_scores(codes, np.maximum(chances, np.exp(-4 - np.log(1.5))))
     assert scores["accuracy"].value == pytest.approx(direct["accuracy"], abs=1e-6)
     assert scores["log_likelihood"].value == pytest.approx(direct["log_likelihood"], abs=1e-4)

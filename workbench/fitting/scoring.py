@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from workbench.fitting.spec import FitSpec
 
 __all__ = [
+    "NO_SCORES",
     "SCORES",
     "CoveredScorer",
     "NoScorer",
@@ -39,6 +40,10 @@ __all__ = [
 ]
 
 SCORES = ("log_likelihood", "auc", "accuracy", "rmse", "mae")
+NO_SCORES = (
+    "has no scores that can be released through noise: it must predict the probability of yes, of "
+    "each class, or the mean of a number in declared bounds, each of one row."
+)
 
 
 class Scorer(Protocol):
@@ -100,10 +105,10 @@ def predicted_of(fit: PreparedFit) -> Predicted:
 
 
 def release_of(fit: PreparedFit, noise_multiplier: float, key: jax.Array) -> Mapping[str, Estimate]:
-    """The release of scores of a run that ended. :param key: which nothing else uses."""
+    """The scores of a run that ended. :param key: which nothing else uses."""
     outcome = fit.spec.model.outcome(fit.data)
     assert outcome is not None
-    return outcome.release(predicted_of(fit), key, noise_multiplier)
+    return outcome.release(predicted_of(fit), key, noise_multiplier).scores
 
 
 def fields_of(estimates: Mapping[str, Estimate]) -> dict[str, Any]:
@@ -166,7 +171,6 @@ def outcome_of(spec: FitSpec, step: PrivateStep, argument: str) -> Outcome:
     raise _validate.ArgumentError(
         argument,
         model.name,
-        "has no scores that can be released through noise: it must predict the probability of "
-        "yes, of each class, or the mean of a number in declared bounds, each of one row.",
+        NO_SCORES,
         remedy="Declare the evaluation records public, if they are (evaluation_is_public).",
     )

@@ -17,7 +17,7 @@ import jax
 import numpy as np
 
 from workbench import _validate
-from workbench.data.counting import with_noise
+from workbench.data.counting import weighed, with_noise
 from workbench.noise.integers import FINEST
 
 __all__ = [
@@ -106,12 +106,14 @@ class CoveredMeans:
     :param count: number of records, with noise.
     :param sums: of the numbers, with noise, float[m].
     :param squares: of their squares, with noise, float[m].
+    :param in_bins: number of records in each bin, with noise, float[bins].
     :param deviation: standard deviation of the noise of each.
     """
 
     count: float
     sums: np.ndarray
     squares: np.ndarray
+    in_bins: np.ndarray
     deviation: float
 
     def mean(self, column: int) -> Estimate:
@@ -125,6 +127,20 @@ class CoveredMeans:
 
         return estimate(total / self.count if self.count > 0 else 0.0, (-1.0, 1.0), test)
 
+    def share(self, index: int) -> Estimate:
+        """The share of the records that are in a bin."""
+        inside, outside = float(self.in_bins[index]), float(self.in_bins.sum())
+        outside -= inside
+
+        def test(shares: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+            kept = 1 - shares
+            noise = self.deviation**2 * (kept**2 + (len(self.in_bins) - 1) * shares**2)
+            of_records = inside * kept**2 + outside * shares**2
+            return inside * kept - outside * shares, noise + np.maximum(of_records, 0.0)
+
+        total = inside + outside
+        return estimate(inside / total if total > 0 else 0.0, (0.0, 1.0), test)
+
 
 def covered_means(
     values: np.ndarray,
@@ -132,14 +148,16 @@ def covered_means(
     *,
     noise_multiplier: float,
     rows: np.ndarray | None = None,
+    bins: tuple[np.ndarray, int] | None = None,
 ) -> CoveredMeans:
     """Means of bounded numbers of records, through one release of whole numbers: how many records
-    there are, and the sums of the numbers and of their squares.
+    there are, how many in each bin, and the sums of the numbers and of their squares.
 
-    A record adds 1 to the count and at most 1 to each sum. So data sets that differ by one more
-    record are at a distance of at most sqrt(1 + 2 m), and the release costs what one step without
-    sampling costs at this noise multiplier: ``Phase(1.0, noise_multiplier, 1)``, and in delta
-    ``noise.integers.delta_cost`` of 1 + 2 m draws.
+    A record adds 1 to the count, 1 to that of a bin, and at most 1 to each sum. So data sets that
+    differ by one more record are at a distance of at most sqrt(1 + 2 m), or with bins of
+    sqrt(2 + 2 m). The release costs what one step without sampling costs at this noise multiplier:
+    ``Phase(1.0, noise_multiplier, 1)``, and in delta ``noise.integers.delta_cost`` of 1 + 2 m
+    draws, and one for each bin.
 
     >>> from workbench.models.estimates import covered_means
     >>> values = np.full((4000, 1), 0.5)
@@ -153,17 +171,23 @@ def covered_means(
     :param noise_multiplier: sigma, as accountants take it, under "add_or_remove_one".
     :param rows: how many of the records each privacy unit has, one after another, of which the
         mean counts. By default each has one.
+    :param bins: the bin of each record, int[B], and how many bins there are; none by default.
     :raises ArgumentError: naming ``noise_multiplier``, as of ``spacings``.
     :raises TypeError: if ``key`` is not a ChaCha20 key.
     """
     bounded = np.clip(np.nan_to_num(np.asarray(values, np.float64), nan=-1.0), -1.0, 1.0)
     numbers = means_of_units(bounded, rows)
     columns = numbers.shape[1]
-    per_record = spacings(noise_multiplier, math.sqrt(1 + 2 * columns))
+    per_record = spacings(noise_multiplier, math.sqrt(1 + 2 * columns + (bins is not None)))
     ones = np.ones((len(numbers), 1))
     # each rounded to at most per_record spacings
     parts = np.rint(np.concatenate([ones, numbers, numbers**2], axis=1) * per_record)
-    noised = with_noise(parts.astype(np.int64).sum(axis=0), per_record, key)
-    return CoveredMeans(
-        float(noised[0]), noised[1 : columns + 1], noised[columns + 1 :], deviation(per_record)
+    sums = parts.astype(np.int64).sum(axis=0)
+    if bins is not None:
+        of_unit = np.ones(len(bins[0]), np.int64) if rows is None else np.asarray(rows, np.int64)
+        weights = np.repeat(per_record // of_unit, of_unit)
+        sums = np.concatenate([sums, weighed(bins[0], weights, bins[1])])
+    count, numbers, squares, in_bins = np.split(
+        with_noise(sums, per_record, key), np.cumsum([1, columns, columns])
     )
+    return CoveredMeans(float(count[0]), numbers, squares, in_bins, deviation(per_record))

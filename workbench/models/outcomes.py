@@ -13,12 +13,25 @@ from typing import NamedTuple, Protocol
 
 import jax
 import numpy as np
+from scipy.special import expit
 
 from workbench.models.covered_scores import BINS, covered_scores
 from workbench.models.estimates import Estimate, covered_means
 
-__all__ = ["LOSSES", "Classes", "Numbers", "Outcome", "Predicted", "YesOrNo", "log_range"]
+__all__ = [
+    "LOSSES",
+    "RANKS",
+    "Bin",
+    "Classes",
+    "Numbers",
+    "Outcome",
+    "Predicted",
+    "Released",
+    "YesOrNo",
+    "log_range",
+]
 
+RANKS = 10  # bins of a rank among draws
 LOSSES = ("rmse", "mae")  # scores of which a smaller one is better
 
 _CUT = 4.0  # nats: no record counts more of its surprise
@@ -33,12 +46,40 @@ class Predicted(NamedTuple):
         them.
     :param densities: logarithms of the predictive densities, float[B], nats; None likewise.
     :param rows: how many of the records each privacy unit has; None for one.
+    :param ranks: of each target among draws of the model for its record, as a share, float[B]:
+        uniform where the model is right. None where no calibration is asked for.
     """
 
     target: np.ndarray
     predictions: np.ndarray | None
     densities: np.ndarray | None
     rows: np.ndarray | None = None
+    ranks: np.ndarray | None = None
+
+
+class Bin(NamedTuple):
+    """A bin of a check of calibration.
+
+    :param low: where it begins: a predicted probability, or a rank among the model's draws.
+    :param high: where it ends. :param expected: the share that a right model has there.
+    :param share: of class 1 among the bin's records, or of all records in the bin.
+    """
+
+    low: float
+    high: float
+    expected: float
+    share: Estimate
+
+
+class Released(NamedTuple):
+    """What a release of scores says.
+
+    :param scores: by name, each with a 90 % interval.
+    :param calibration: bins, if the outcome has such a check.
+    """
+
+    scores: Mapping[str, Estimate]
+    calibration: tuple[Bin, ...] = ()
 
 
 class Outcome(Protocol):
@@ -64,9 +105,17 @@ class Outcome(Protocol):
         """Shape of a record's prediction; None where a release reads none."""
         ...
 
-    def release(
-        self, predicted: Predicted, key: jax.Array, noise_multiplier: float
-    ) -> Mapping[str, Estimate]:
+    @property
+    def squared_distance(self) -> int:
+        """Square of the most that a record moves the numbers of a release without ranks."""
+        ...
+
+    @property
+    def has_ranks(self) -> bool:
+        """Whether calibration is checked by ranks among draws, which move one number more."""
+        ...
+
+    def release(self, predicted: Predicted, key: jax.Array, noise_multiplier: float) -> Released:
         """All scores, from one release with noise, as of ``covered_means``."""
         ...
 
@@ -79,16 +128,23 @@ class YesOrNo(Outcome):
     draws = 2 * BINS + 1
     uses_densities = False
     prediction_shape = ()
+    squared_distance = 2
+    has_ranks = False
 
-    def release(
-        self, predicted: Predicted, key: jax.Array, noise_multiplier: float
-    ) -> Mapping[str, Estimate]:
-        target, probability, _, rows = predicted
+    def release(self, predicted: Predicted, key: jax.Array, noise_multiplier: float) -> Released:
+        probability, rows = predicted.predictions, predicted.rows
         assert probability is not None
         scores = covered_scores(
-            target, probability, key, noise_multiplier=noise_multiplier, rows=rows
+            predicted.target, probability, key, noise_multiplier=noise_multiplier, rows=rows
         )
-        return {name: getattr(scores, name)() for name in self.scores}
+        edges = np.linspace(-scores.cut, scores.cut, BINS + 1)
+        middles = expit((edges[1:] + edges[:-1]) / 2).tolist()
+        ends = [0.0, *expit(edges[1:-1]).tolist(), 1.0]
+        bins = zip(ends[:-1], ends[1:], middles, scores.calibration(), strict=True)
+        return Released(
+            {name: getattr(scores, name)() for name in self.scores},
+            tuple(Bin(*row) for row in bins),
+        )
 
 
 @dataclass(frozen=True)
@@ -102,19 +158,18 @@ class Classes(Outcome):
 
     number: int
     scores = ("log_likelihood", "accuracy")
-    draws = 5
+    draws = squared_distance = 5
     uses_densities = False
+    has_ranks = False
 
     @property
     def prediction_shape(self) -> tuple[int, ...]:
         return (self.number,)
 
-    def release(
-        self, predicted: Predicted, key: jax.Array, noise_multiplier: float
-    ) -> Mapping[str, Estimate]:
-        target, probabilities, _, rows = predicted
+    def release(self, predicted: Predicted, key: jax.Array, noise_multiplier: float) -> Released:
+        probabilities, rows = predicted.predictions, predicted.rows
         assert probabilities is not None
-        codes = np.clip(np.asarray(target).astype(np.int64), 0, self.number - 1)
+        codes = np.clip(np.asarray(predicted.target).astype(np.int64), 0, self.number - 1)
         chances = np.nan_to_num(np.asarray(probabilities, np.float64), nan=0.0)
         half = (_CUT + math.log(self.number / 2)) / 2
         with np.errstate(divide="ignore"):
@@ -122,10 +177,12 @@ class Classes(Outcome):
         right = np.argmax(chances, axis=1) == codes
         values = np.stack([logs / half + 1, 2.0 * right - 1], axis=1)
         means = covered_means(values, key, noise_multiplier=noise_multiplier, rows=rows)
-        return {
-            "log_likelihood": means.mean(0).moved(lambda mean: half * (mean - 1)),
-            "accuracy": means.mean(1).moved(lambda mean: (mean + 1) / 2),
-        }
+        return Released(
+            {
+                "log_likelihood": means.mean(0).moved(lambda mean: half * (mean - 1)),
+                "accuracy": means.mean(1).moved(lambda mean: (mean + 1) / 2),
+            }
+        )
 
 
 def log_range(low: float, high: float) -> tuple[float, float]:
@@ -163,12 +220,18 @@ class Numbers(Outcome):
         return 1 + 2 * len(self.scores)
 
     @property
+    def squared_distance(self) -> int:
+        return self.draws
+
+    @property
+    def has_ranks(self) -> bool:
+        return self.has_errors
+
+    @property
     def prediction_shape(self) -> tuple[int, ...] | None:
         return () if self.has_errors else None
 
-    def release(
-        self, predicted: Predicted, key: jax.Array, noise_multiplier: float
-    ) -> Mapping[str, Estimate]:
+    def release(self, predicted: Predicted, key: jax.Array, noise_multiplier: float) -> Released:
         assert predicted.densities is not None
         (middle, half), largest = log_range(self.low, self.high), (self.high - self.low) / 2
         values = [(np.asarray(predicted.densities, np.float64) - middle) / half]
@@ -178,14 +241,30 @@ class Numbers(Outcome):
             errors = np.nan_to_num(np.minimum(np.abs(errors) / largest, 1.0), nan=1.0)
             values += [errors**2, errors]
         means = covered_means(
-            np.stack(values, axis=1), key, noise_multiplier=noise_multiplier, rows=predicted.rows
+            np.stack(values, axis=1),
+            key,
+            noise_multiplier=noise_multiplier,
+            rows=predicted.rows,
+            bins=None if predicted.ranks is None else (_bin_of(predicted.ranks), RANKS),
         )
         changes: list[Callable[[float], float]] = [
             lambda mean: middle + half * mean,
             lambda mean: largest * math.sqrt(max(mean, 0.0)),
             lambda mean: largest * max(mean, 0.0),
         ]
-        return {
+        scores = {
             name: means.mean(column).moved(changes[column])
             for column, name in enumerate(self.scores)
         }
+        if predicted.ranks is None:
+            return Released(scores)
+        bins = [
+            Bin(index / RANKS, (index + 1) / RANKS, 1 / RANKS, means.share(index))
+            for index in range(RANKS)
+        ]
+        return Released(scores, tuple(bins))
+
+
+def _bin_of(ranks: np.ndarray) -> np.ndarray:
+    places = np.floor(np.nan_to_num(ranks, nan=0.0) * RANKS)
+    return np.clip(places, 0, RANKS - 1).astype(np.int64)
