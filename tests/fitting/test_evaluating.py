@@ -13,7 +13,6 @@ from workbench.fitting import evaluating
 from workbench.ledger.ledger import CapError, Ledger
 from workbench.models import covered_scores, estimates
 from workbench.models.outcomes import YesOrNo
-from workbench.noise import new_key
 from workbench.privacy.guarantee import Guarantee, check_epsilon
 
 SCHEMA = {"dose": (0, 200), "age": (0, 100), "ill": bool, "stay": (0, 40)}
@@ -91,7 +90,8 @@ def test_ranks_are_even_where_the_model_is_right_and_not_where_it_is_not(fits, n
     records = predictor.model.view(evaluating._declared(fits["stay ~ age"]).dataset(new)).train
     words = np.random.default_rng(0).integers(0, 2**32, (len(records[0]), 2), np.uint32)
     ranks = predictor.ranks(records, words)
-    assert (0 < ranks).all() and (ranks < 1).all()
+    assert (ranks > 0).all()
+    assert (ranks < 1).all()
     fewer = predictor.ranks(tuple(array[:100] for array in records), words[:100])
     np.testing.assert_array_equal(ranks[:100], fewer)
     assert chisquare(np.histogram(ranks, 10, (0, 1))[0]).pvalue > 1e-4
@@ -196,6 +196,12 @@ def test_models_without_such_scores_are_refused(private_data):
     logistic = wb.fit("logistic", private_data, epsilon=1.0, iterations=20, ledger=False)
     with pytest.raises(wb.ArgumentError, match="formula"):
         wb.evaluate(logistic, made(50, 1), epsilon=1.0)
+    with pytest.raises(wb.ArgumentError, match="no evaluation records"):
+        wb.evaluate(
+            logistic,
+            dataclasses.replace(private_data, evaluation=(np.zeros((0, 2)), np.zeros(0))),
+            epsilon=1.0,
+        )
     public = dataclasses.replace(private_data, evaluation_is_public=True)
     with pytest.raises(wb.ArgumentError, match="exact scores"):
         wb.evaluate(logistic, public, epsilon=1.0)

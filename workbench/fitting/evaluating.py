@@ -27,6 +27,7 @@ from workbench.inference.state import Purpose
 from workbench.ledger.ledger import DatasetId
 from workbench.ledger.reservation import id_of
 from workbench.models import get
+from workbench.models.by_record import has_shape, in_blocks
 from workbench.models.estimates import covered_means
 from workbench.models.outcomes import RANKS, Bin, Numbers, Outcome, Predicted, Released
 from workbench.noise.chacha20 import child_key, stream
@@ -182,8 +183,8 @@ class _Scores(Question):
         if self.outcome.has_ranks:
             seeds = stream(child_key(key, Purpose.RANKS), 0, 2 * len(records[0]))
             ranks = predictor.ranks(records, np.asarray(seeds).reshape(-1, 2))
-        said = predictor.said(self.outcome, records)
-        predicted = Predicted(records[-1], *said, rows, ranks)
+        said = in_blocks(jax.jit(predictor.by_record(self.outcome)), records)
+        predicted = Predicted(records[-1], said[0], said[1], rows, ranks)
         return self.outcome.release(predicted, child_key(key, Purpose.SCORES), noise_multiplier)
 
 
@@ -204,7 +205,7 @@ class _Difference(Question):
         noise_multiplier: float,
     ) -> Released:
         densities = [
-            fit.predictor.said(_DENSITY, records)[1]
+            in_blocks(jax.jit(fit.predictor.by_record(_DENSITY)), records)[1]
             for fit, records in zip((self.first, self.second), views, strict=True)
         ]
         with np.errstate(invalid="ignore"):
@@ -227,15 +228,13 @@ def evaluate(request: EvaluateArguments) -> Evaluation:
     person count as their mean. ``against`` gives the difference of the two fits' log predictive
     densities alone, which is far more precise than two scores.
 
-    >>> result = wb.fit("logistic", "breast_cancer", epsilon=1.0, iterations=200)
     >>> random = np.random.default_rng(0)
-    >>> new = pd.DataFrame(random.uniform(0, 1, (500, 2)), columns=["radius", "texture"])
-    >>> new["malignant"] = random.random(500) < new["radius"]
-    >>> schema = {"radius": (0, 1), "texture": (0, 1), "malignant": bool}
-    >>> fit = wb.fit(
-    ...     "malignant ~ radius", new[:300], family="bernoulli", schema=schema, epsilon=2
-    ... )
-    >>> evaluation = wb.evaluate(fit, new[300:], epsilon=1.0)
+    >>> frame = pd.DataFrame({"age": random.uniform(0, 100, 900)})
+    >>> frame["ill"] = random.random(900) < frame["age"] / 100
+    >>> declared = {"family": "bernoulli", "schema": {"age": (0, 100), "ill": bool}}
+    >>> first = wb.Table(name="the first hospital's")
+    >>> fit = wb.fit("ill ~ age", frame[:600], table=first, epsilon=2.0, **declared)
+    >>> evaluation = wb.evaluate(fit, frame[600:], epsilon=1.0)
     >>> sorted(evaluation.metrics), evaluation.guarantee.epsilon
     (['accuracy', 'auc', 'log_likelihood'], 1.0)
 
@@ -250,7 +249,11 @@ def evaluate(request: EvaluateArguments) -> Evaluation:
         view = fit.predictor.model.view(data)
         arrays = view.evaluation if in_evaluation else view.train
         views.append(fit.predictor.all_arrays(tuple(map(np.asarray, arrays))))
-    question = _question(request, data)
+        if view.units is not None and view.units.are_padded:
+            raise _validate.ArgumentError(
+                "data", data.name, f"has all rows of a {data.unit} in a record of {fit.model}."
+            )
+    question = _question(request, data, views[0])
     counts = None
     if data.units is not None:
         counts = data.units.evaluation_counts if in_evaluation else data.units.counts
@@ -271,7 +274,9 @@ def evaluate(request: EvaluateArguments) -> Evaluation:
     )
 
 
-def _question(request: EvaluateArguments, data: Dataset) -> Question:
+def _question(
+    request: EvaluateArguments, data: Dataset, records: tuple[np.ndarray, ...]
+) -> Question:
     """:raises ArgumentError: naming ``result`` or ``against``, for a model without such scores."""
     for name, fit in (("result", request.result), ("against", request.against)):
         if request.against is not None and fit is not None and fit.predictor.split.uses_base_noise:
@@ -282,7 +287,11 @@ def _question(request: EvaluateArguments, data: Dataset) -> Question:
         return _Difference(request.result, request.against)
     predictor = request.result.predictor
     outcome = predictor.model.outcome(predictor.model.view(data))
-    if outcome is None or (outcome.uses_densities and predictor.split.uses_base_noise):
+    if (
+        outcome is None
+        or (outcome.uses_densities and predictor.split.uses_base_noise)
+        or not has_shape(outcome, predictor.by_record(outcome), records)
+    ):
         raise _validate.ArgumentError("result", request.result.model, NO_SCORES)
     return _Scores(request.result, outcome)
 
@@ -309,6 +318,13 @@ def _records(
         if data.is_public or (data.num_evaluation and data.evaluation_is_public):
             raise _validate.ArgumentError(
                 "data", data.name, "is public: result.score(data) has its exact scores, free."
+            )
+        if not data.num_evaluation:
+            raise _validate.ArgumentError(
+                "data",
+                data.name,
+                "has no evaluation records, and scores of records that a fit read flatter it.",
+                remedy="Hold some out, or give new ones: from_frame(..., evaluation=table).",
             )
         return data, lambda: id_of(data)
     table = as_table("data", data)

@@ -13,7 +13,7 @@ from workbench.data import Dataset
 from workbench.fitting.evaluation import evaluation_key, predictor_of
 from workbench.inference.state import Purpose
 from workbench.inference.step import PrivateStep
-from workbench.models.by_record import in_blocks
+from workbench.models.by_record import has_shape, in_blocks
 from workbench.models.estimates import Estimate
 from workbench.models.outcomes import Outcome, Predicted
 from workbench.noise.chacha20 import child_key, key_from_seed
@@ -116,7 +116,7 @@ def fields_of(estimates: Mapping[str, Estimate]) -> dict[str, Any]:
     return {
         "metrics": {name: float(estimate.value) for name, estimate in estimates.items()},
         "metric_intervals": {
-            name: (round(float(estimate.low), 6), round(float(estimate.high), 6))
+            name: (float(estimate.low), float(estimate.high))
             for name, estimate in estimates.items()
         },
         "metrics_label": "covered",
@@ -156,17 +156,11 @@ def outcome_of(spec: FitSpec, step: PrivateStep, argument: str) -> Outcome:
     model, data = spec.model, spec.data
     outcome = model.outcome(data)
     if outcome is not None and (data.units is None or not data.units.are_padded):
-        shape = outcome.prediction_shape
         is_read = not (outcome.uses_densities and step.model.uses_base_noise)
-        if is_read and not (shape is not None and model.predict is None):
-            record = tuple(
-                jax.ShapeDtypeStruct((1, *array.shape[1:]), array.dtype)
-                for array in data.evaluation
-            )
+        if is_read and not (outcome.prediction_shape is not None and model.predict is None):
             said = predictor_of(step, model, outcome)
             key = evaluation_key(key_from_seed(0))
-            predictions, _ = jax.eval_shape(said, record, step.model.initial, key)
-            if shape is None or predictions.shape == (1, *shape):
+            if has_shape(outcome, said, data.evaluation, step.model.initial, key):
                 return outcome
     raise _validate.ArgumentError(
         argument,

@@ -16,7 +16,7 @@ from workbench.models.model import inputs_of
 from workbench.models.outcomes import Outcome
 from workbench.record_model.model import RecordModel
 
-__all__ = ["Said", "in_blocks", "said_of"]
+__all__ = ["Said", "has_shape", "in_blocks", "said_of"]
 
 _BLOCK = 1024  # records
 
@@ -56,6 +56,18 @@ def said_of(
         of_draws = jax.vmap(densities)(dict(shared))
         log_densities = jax.nn.logsumexp(of_draws, axis=0) - jnp.log(len(of_draws))
     return said, log_densities
+
+
+def has_shape(
+    outcome: Outcome, function: Callable[..., Said], arrays: tuple[Any, ...], *arguments: Any
+) -> bool:
+    """Whether predictions are those of ``outcome``, by the shapes of arrays alone.
+
+    :param function: of ``in_blocks``.
+    """
+    record = tuple(jax.ShapeDtypeStruct((1, *array.shape[1:]), array.dtype) for array in arrays)
+    predictions, _ = jax.eval_shape(function, record, *arguments)
+    return predictions is None or predictions.shape == (1, *(outcome.prediction_shape or ()))
 
 
 def in_blocks(

@@ -29,7 +29,7 @@ from workbench.data.look import scales_from_dict
 from workbench.data.preprocessing import listed, numbers_in, unmasked
 from workbench.data.schema import Schema, columns_of
 from workbench.inference import program_cache
-from workbench.models.by_record import in_blocks, said_of
+from workbench.models.by_record import Said, in_blocks, said_of
 from workbench.models.model import Model, inputs_of
 from workbench.models.outcomes import Outcome
 from workbench.noise.chacha20 import fast_key, key_from_seed, new_key
@@ -377,10 +377,10 @@ class Predictor:
             metrics |= self.model.score(np.asarray(records[-1]), self.predict(inputs_of(records)))
         return metrics
 
-    def said(
-        self, outcome: Outcome, records: tuple[np.ndarray, ...]
-    ) -> tuple[np.ndarray | None, np.ndarray | None]:
-        """Predictions and log densities of records one by one (``by_record.said_of``)."""
+    def by_record(self, outcome: Outcome) -> Callable[..., Said]:
+        """Function of records that says predictions and log densities of them one by one
+        (``by_record.said_of``).
+        """
         split_model = self.split
         predict = self.model.predict or self._mean
         of_values = self._values(self._places(_SCORE_DRAWS))
@@ -394,7 +394,7 @@ class Predictor:
         values = {name: jnp.asarray(value) for name, value in of_values.items()} or {
             "": jnp.zeros(1)
         }
-        said = functools.partial(
+        return functools.partial(
             said_of,
             outcome,
             lambda drawn, *arrays: predict(self.params | drawn, *arrays),
@@ -402,8 +402,6 @@ class Predictor:
             values,
             shared,
         )
-        predictions, densities = in_blocks(jax.jit(said), records)
-        return predictions, densities
 
     def ranks(self, records: tuple[np.ndarray, ...], words: np.ndarray) -> np.ndarray:
         """The rank of each target among draws of the model for its record, as a share, float[B]:
