@@ -70,6 +70,7 @@ class EvaluateArguments(Noted):
     unit_id: Any = of("unit_id")
     max_rows: int | None = of("max_rows")
     missing: Any = of("missing")
+    name: str | None = of("name")
     ledger: Any = of("ledger")
     over_cap: str | None = of("over_cap")
 
@@ -232,9 +233,8 @@ def evaluate(request: EvaluateArguments) -> Evaluation:
     >>> frame = pd.DataFrame({"age": random.uniform(0, 100, 900)})
     >>> frame["ill"] = random.random(900) < frame["age"] / 100
     >>> declared = {"family": "bernoulli", "schema": {"age": (0, 100), "ill": bool}}
-    >>> first = wb.Table(name="the first hospital's")
-    >>> fit = wb.fit("ill ~ age", frame[:600], table=first, epsilon=2.0, **declared)
-    >>> evaluation = wb.evaluate(fit, frame[600:], epsilon=1.0)
+    >>> fit = wb.fit("ill ~ age", frame[:600], epsilon=2.0, **declared)
+    >>> evaluation = wb.evaluate(fit, frame[600:], epsilon=1.0, name="the second's")
     >>> sorted(evaluation.metrics), evaluation.guarantee.epsilon
     (['accuracy', 'auc', 'log_likelihood'], 1.0)
 
@@ -307,7 +307,7 @@ def _records(
     data = load(request.data) if isinstance(request.data, str) else request.data
     options = {
         name: getattr(request, name)
-        for name in ("unit_id", "max_rows", "missing")
+        for name in ("unit_id", "max_rows", "missing", "name")
         if getattr(request, name) is not None
     }
     if isinstance(data, Dataset):
