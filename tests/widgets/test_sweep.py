@@ -13,8 +13,9 @@ import numpyro
 import numpyro.distributions as dist
 import pytest
 
+import workbench as wb
 from tests import fakes
-from tests.conftest import EITHER_STEPS
+from tests.conftest import EITHER_STEPS, PRIVATE_BOUNDS
 from tests.widget_tree import inside
 from workbench import ArgumentError, _numbers
 from workbench.models import registry
@@ -583,3 +584,63 @@ def test_closing_stops_the_sweep_and_ends_its_threads():
         assert time.monotonic() < deadline, left
         time.sleep(0.02)
     assert set(ipywidgets.widgets.widget._instances) - instances == set()
+
+
+# ---- keeping the best ----------------------------------------------------------------------------
+
+
+def test_the_best_of_the_combinations_is_kept_inside_the_guarantee(screens, private_data):
+    screen = settle(screens(data=private_data, epsilons=(1,), iterations=(20, 30), seeds=1))
+    assert "spend epsilon 1," in text(screen.best.view)
+    assert not screen.best.choose.disabled
+    screen.best.choose.click()
+    assert "nothing is shown until the end" in text(screen.best.view)
+    assert screen._choices.wait(PATIENCE)
+    result = screen.opened.result
+    assert (result.guarantee.epsilon, result.settings["candidates"]) == (1.0, 2)
+    assert result.metrics_label == "covered"
+    assert f"Kept: combination {result.settings['chosen']} of 2" in text(screen.best.view)
+    assert "wb.choose(candidates" in html.unescape(screen.best._code.value)
+    assert screen.result is None  # no sweep ran
+
+
+def test_the_code_of_a_choice_makes_it(screens, monkeypatch):
+    screen = settle(screens(epsilons=(2,), iterations=(20, 30), seeds=1))
+    code = screen.settings().choice_as_code()
+    assert code.startswith("candidates = {")
+    called = {}
+    library = types.SimpleNamespace(
+        choose=lambda candidates, data, **more: called.update(c=candidates, data=data, **more)
+    )
+    exec(code, {"wb": library})
+    assert called == {
+        "c": {"model": ["logistic"], "iterations": [20, 30]},
+        "data": "breast_cancer",
+        "epsilon": 2,
+    }
+
+
+def test_what_is_no_choice_says_why(screens, private_frame):
+    screen = settle(screens(epsilons=(1, 2), seeds=1))
+    assert screen.best.choose.disabled
+    assert "one epsilon" in text(screen.best.view)
+    screen.ranges.fields["epsilons"].value = "1"
+    assert not settle(screen).best.choose.disabled
+    screen.ranges.fields["num_records"].value = "100"
+    assert "must be empty" in text(settle(screen).best.view)
+    whole = wb.data.from_frame(
+        private_frame, target="ill", bounds=PRIVATE_BOUNDS, evaluation_fraction=0.0
+    )
+    assert "evaluation records" in text(settle(screens(data=whole, epsilons=(1,))).best.view)
+
+
+def test_an_error_of_a_choice_is_shown(screens, private_data, monkeypatch):
+    def refused(*arguments, **more):
+        raise ArgumentError("epsilon", 1, "is refused here.")
+
+    monkeypatch.setattr(sweep_screen, "choose", refused)
+    screen = settle(screens(data=private_data, epsilons=(1,), seeds=1))
+    screen.best.choose.click()
+    assert screen._choices.wait(PATIENCE)
+    assert "is refused here" in text(screen.best.view)
+    assert not screen.best.choose.disabled

@@ -15,6 +15,8 @@ import ipywidgets as widgets
 from workbench import models, plots
 from workbench._validate import ArgumentError
 from workbench.data import Dataset
+from workbench.fitting.choosing import candidates_of, choose
+from workbench.fitting.groups import grouped
 from workbench.models.registry import AnyModel, offer
 from workbench.sweeps.result import SweepResult
 from workbench.sweeps.store import Store
@@ -24,6 +26,7 @@ from workbench.widgets.kit.base import framed
 from workbench.widgets.kit.late import send, unsent
 from workbench.widgets.kit.latest import Latest
 from workbench.widgets.kit.tabs import Tabs
+from workbench.widgets.sweep.best_panel import BestPanel
 from workbench.widgets.sweep.ranges_panel import RangesPanel
 from workbench.widgets.sweep.session import SweepSession
 from workbench.widgets.sweep.settings import SweepSettings, problems_of_ranges
@@ -43,7 +46,7 @@ _SCORES_LEAK = (
     "They are computed without noise, so epsilon and delta do not cover them. Choosing the fit "
     "with the best score leaks as well, because the choice depends on the private records."
 )
-_LATE = ("Model", "Data", "Settings", "Table", "Fits", "Export")
+_LATE = ("Model", "Data", "Settings", "Table", "Fits", "Keep the best", "Export")
 
 
 class _Ready(NamedTuple):
@@ -90,7 +93,8 @@ class Sweep(RunScreen):
         for name, problem in problems_of_ranges(start).items():
             raise ArgumentError(name, start[name], problem)
         self._plans, self._openings = Latest("dpvi-sweep-plan"), Latest("dpvi-opening")
-        super().__init__(model, data, {}, self._plans, self._openings)
+        self._choices = Latest("dpvi-choice")
+        super().__init__(model, data, {}, self._plans, self._openings, self._choices)
         self.opened: Workbench | None = None
         self._last: _Ready | None = None  # the sweep that was started last
         self._stores: dict[str, Store] = {}
@@ -110,6 +114,7 @@ class Sweep(RunScreen):
         self.run.evaluate_private.show_help(_SCORES_LEAK)
         self.spending = SpendingPanel(self._show_buttons)
         self.outcome = SweepPanel(self._open)
+        self.best = BestPanel(self._keep_best)
         self.run.fit.on_click(lambda _: self.start())
         self.tabs = Tabs(
             {
@@ -118,6 +123,7 @@ class Sweep(RunScreen):
                 "Settings": widgets.VBox([self.ranges.settings, self.run.options]),
                 "Table": self.outcome.table,
                 "Fits": self.outcome.opening,
+                "Keep the best": self.best.view,
                 "Export": self.outcome.export,
             },
             late=_LATE,
@@ -161,6 +167,7 @@ class Sweep(RunScreen):
         self._say_ready("Fix the highlighted fields.")
         self.outcome.show_unknown()
         self.spending.show_unknown("Fix the highlighted fields to see the plan.")
+        self.best.show_unknown()
 
     def _say_ready(self, missing: str) -> None:
         if self._session is None:  # else the last sweep's end is shown
@@ -222,6 +229,7 @@ class Sweep(RunScreen):
             self._show_refusal(plan)
             self.outcome.show_unknown()
             self.spending.show_unknown(fields.in_words(plan))
+            self.best.show_unknown()
 
     def _show_ready(self, ready: _Ready) -> None:
         """Show the plan: the number of fits, their time, and what they spend together."""
@@ -230,6 +238,7 @@ class Sweep(RunScreen):
             {run.spec.privacy.iterations for run in ready.prepared.runs if run.plan is not None}
         )
         self.spending.show(ready.prepared)
+        self.best.show(ready.settings, ready.dataset)
         self.outcome.show_plan(ready.prepared)
         if (
             not ready.prepared.runs and self._session is None
@@ -340,12 +349,15 @@ class Sweep(RunScreen):
         if isinstance(fit, Exception):
             self.outcome.show_opened(f"{fit}")
             return
-        settings, dataset, fit_settings = (
-            last.settings,
-            last.dataset,
-            result.flat_settings_of(number),
-        )
         size = int(result.table["num_records"][number])
+        self._show_below(fit, last, result.flat_settings_of(number), size)
+        self.outcome.show_opened("")
+
+    def _show_below(
+        self, fit: FitResult, last: _Ready, fit_settings: Mapping[str, Any], size: int
+    ) -> None:
+        """Show a fit in a Workbench below the sweep. :param size: number of its records."""
+        settings, dataset = last.settings, last.dataset
         if size != dataset.num_train:
             dataset = dataset.subset(size)
         is_whole_named = dataset is last.dataset and settings.data.code == repr(settings.data.name)
@@ -369,7 +381,29 @@ class Sweep(RunScreen):
             old.close()
         if closed:
             screen.close()
-        self.outcome.show_opened("")
+
+    # ---- keeping the best ------------------------------------------------------------------------
+
+    def _keep_best(self) -> None:
+        """Make the choice in a thread, and show its outcome below."""
+        with self._showing:
+            ready = self._ready
+            if ready is None or self._is_running:
+                return
+            self.best.show_running()
+            settings = {**ready.settings.choice(), "stop": lambda: self._closed}
+            candidates = settings.pop("candidates")
+            self._choices.ask(
+                lambda: choose(candidates, ready.dataset, **grouped(settings)),
+                lambda fit: self._show_best(fit, ready),
+            )
+
+    def _show_best(self, fit: FitResult | Exception, ready: _Ready) -> None:
+        self.best.show_end(fit)
+        if not isinstance(fit, Exception):
+            asked = ready.settings.choice()
+            chosen = candidates_of(asked["candidates"])[fit.settings["chosen"] - 1]
+            self._show_below(fit, ready, asked | chosen, ready.dataset.num_train)
 
     # ---- the end ---------------------------------------------------------------------------------
 

@@ -30,6 +30,7 @@ LISTS = {
     "clips": "clip",
     "learning_rates": "learning_rate",
 }
+_CHOSEN = {name: LISTS[name] for name in ("iterations", "clips", "learning_rates")}
 _MOST_REPETITIONS = 1000
 
 
@@ -170,6 +171,49 @@ class SweepSettings:
         if self.evaluate_private:
             arguments["evaluate_private"] = True
         return arguments
+
+    def choice(self) -> dict[str, Any]:
+        """Arguments of ``workbench.choose`` besides the data, for the best of all combinations.
+
+        :raises ArgumentError: naming a list that a choice has no use for.
+        """
+        ranges = self.ranges
+        for name, single in (("epsilons", "one epsilon"), ("samplers", "one sampler")):
+            if len(ranges[name]) != 1:
+                raise _validate.ArgumentError(name, ranges[name], f"must be {single} for a choice.")
+        if ranges.get("num_records"):
+            raise _validate.ArgumentError(
+                "num_records", ranges["num_records"], "must be empty for a choice."
+            )
+        lists = {name: list(ranges[list_]) for list_, name in _CHOSEN.items() if ranges.get(list_)}
+        chosen = [models.get(self.model, **self.options), *(ranges.get("models") or ())]
+        arguments = {
+            "epsilon": ranges["epsilons"][0],
+            "delta": ranges.get("delta"),
+            "sampler": ranges["samplers"][0],
+            "device": self.device,
+        }
+        given = {name: value for name, value in arguments.items() if value is not None}
+        if given["sampler"] == "poisson":
+            del given["sampler"]
+        return {"candidates": {"model": chosen, **lists}, **given}
+
+    def choice_as_code(self) -> str:
+        """The Python code that makes the choice, after ``import workbench as wb``."""
+        lines, names = named_in_code(self.model, self.options, self.data)
+        model, records = names.split(", ", 1)
+        arguments = self.choice()
+        lists = {name: value for name, value in arguments["candidates"].items() if name != "model"}
+        listed = ", ".join([model, *map(repr, self.ranges.get("models") or ())])
+        inner = "".join(f", {name!r}: {value!r}" for name, value in lists.items())
+        further = {name: value for name, value in arguments.items() if name != "candidates"}
+        return "\n".join(
+            [
+                *(line for _, line in lines),
+                f'candidates = {{"model": [{listed}]{inner}}}',
+                f"result = wb.choose(candidates, {records}{as_code(further)})",
+            ]
+        )
 
     def as_code(self, prepared: sweeping.PreparedSweep) -> str:
         """The Python code that repeats the sweep, after ``import workbench as wb``."""
