@@ -102,3 +102,21 @@ def test_a_sweep_over_private_records_asks_before_it_starts(notebook, page, scre
     ).first.wait_for()
     assert "outside the guarantee" in screen.root.locator(".dpvi-chart").inner_text()
     looked_at(page, screenshots, "sweep-private-done")
+
+
+@pytest.mark.integration
+def test_the_best_of_a_sweep_is_kept_inside_the_guarantee(notebook, page, screenshots):
+    one_epsilon = PRIVATE.replace("epsilons=(0.5, 1)", "epsilons=(1,)").replace("(50,)", "(50, 80)")
+    book = notebook(one_epsilon, name="sweep-best")
+    book.run(0)
+    screen = Screen(page)
+    planned(screen, 4)
+    screen.tab("Choose")
+    screen.root.locator(".widget-html-content", has_text="spend epsilon 1,").wait_for()
+    looked_at(page, screenshots, "sweep-best")
+    screen.button("Keep the best").click()
+    page.locator(".dpvi-workbench").nth(1).wait_for(timeout=240_000)
+    opened = Screen(page, place=1).is_ready()
+    assert "of 50 steps" in (done := opened.headline("Done", 180)) or "of 80 steps" in done
+    screen.root.locator(".widget-html-content", has_text="of 2. The fit is shown below").wait_for()
+    looked_at(page, screenshots, "sweep-best-kept", 3000)

@@ -46,7 +46,7 @@ _SCORES_LEAK = (
     "They are computed without noise, so epsilon and delta do not cover them. Choosing the fit "
     "with the best score leaks as well, because the choice depends on the private records."
 )
-_LATE = ("Model", "Data", "Settings", "Table", "Fits", "Keep the best", "Export")
+_LATE = ("Model", "Data", "Settings", "Table", "Fits", "Choose", "Export")
 
 
 class _Ready(NamedTuple):
@@ -123,7 +123,7 @@ class Sweep(RunScreen):
                 "Settings": widgets.VBox([self.ranges.settings, self.run.options]),
                 "Table": self.outcome.table,
                 "Fits": self.outcome.opening,
-                "Keep the best": self.best.view,
+                "Choose": self.best.view,
                 "Export": self.outcome.export,
             },
             late=_LATE,

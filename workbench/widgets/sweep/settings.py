@@ -210,7 +210,7 @@ class SweepSettings:
         return "\n".join(
             [
                 *(line for _, line in lines),
-                f'candidates = {{"model": [{listed}]{inner}}}',
+                f"candidates = {{'model': [{listed}]{inner}}}",
                 f"result = wb.choose(candidates, {records}{as_code(further)})",
             ]
         )
