@@ -599,6 +599,7 @@ def test_the_best_of_the_combinations_is_kept_inside_the_guarantee(screens, priv
     result = screen.opened.result
     assert (result.guarantee.epsilon, result.settings["candidates"]) == (1.0, 2)
     assert result.metrics_label == "covered"
+    assert re.search(r"AUC [\d.]+ \([\d.]+ to [\d.]+\): covered", text(screen.opened.view))
     assert f"Kept: combination {result.settings['chosen']} of 2" in text(screen.best.view)
     assert "wb.choose(candidates" in html.unescape(screen.best._code.value)
     assert screen.result is None  # no sweep ran

@@ -348,12 +348,19 @@ def _learnt_in_brief(result: FitResult) -> tuple[str, str]:
     """(the score or what became of the fit, what the release tells of coefficients)."""
     if result.status == "failed":
         return "The fit failed", "Try a smaller learning rate or C, or a larger epsilon."
-    return _score(result.metrics, result.metrics_label), _clear_of_zero(result)
+    score = _score(result.metrics, result.metrics_label, result.metric_intervals)
+    return score, _clear_of_zero(result)
 
 
-def _score(metrics: Mapping[str, Any], label: str) -> str:
-    """The score with the label of its evaluation records, or why there is none."""
-    score = in_words(metrics, (score_name(metrics) or "elbo",))
+def _score(
+    metrics: Mapping[str, Any],
+    label: str,
+    intervals: Mapping[str, tuple[float, float]] | None = None,
+) -> str:
+    """The score, with its interval if it has one and the label of its evaluation records, or why
+    there is none.
+    """
+    score = in_words(metrics, (score_name(metrics) or "elbo",), intervals)
     if score:
         return f"{score[0]}: {label}"
     return "No score" if label == "public data" else "No score: no public evaluation records"
