@@ -1,5 +1,5 @@
-"""The ``workbench`` command: fit, resume, choose, pack, ledger, sweep, predict, sample, account,
-audit, models, data, lab, app.
+"""The ``workbench`` command: fit, resume, choose, evaluate, pack, ledger, sweep, predict, sample,
+account, audit, models, data, lab, app.
 
 Results go to standard output (with ``--json`` as one object), progress and errors to standard
 error. Exit codes: 0 done, 1 failed, 2 unusable arguments (one line), 130 stopped with the partial
@@ -22,6 +22,7 @@ from workbench.cli import (
     audit,
     catalogue,
     choose,
+    evaluate,
     fit,
     lab,
     ledger,
@@ -46,7 +47,8 @@ def parser() -> Parser:
     commands = top.add_subparsers(
         title="commands", dest="command", required=True, metavar="COMMAND", parser_class=Parser
     )
-    for module in (fit, choose, pack, ledger, sweep, account, audit, release, catalogue, lab):
+    of_records = (fit, choose, evaluate, pack, ledger, sweep)
+    for module in (*of_records, account, audit, release, catalogue, lab):
         module.add(commands)
     return top
 
