@@ -189,6 +189,68 @@ def test_what_cannot_be_evaluated_is_named(argument, change, fits, new, private_
     assert not Ledger().spends()
 
 
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"against": "stay ~ age"}, "against.*explains another response"),
+        ({"data": made(1, 1)}, "data.*too few rows"),
+        ({"data": made(20, 1).drop(columns="dose")}, "data.*no column 'dose'"),
+        ({"data": made(20, 1).drop(columns="ill")}, "data.*'ill'"),
+    ],
+)
+def test_errors_name_what_was_given(change, words, fits, new):
+    arguments = {"result": fits["ill ~ dose"], "data": new, **EPSILON, **change}
+    arguments["against"] = fits.get(arguments.get("against"))
+    with pytest.raises(wb.ArgumentError, match=words):
+        wb.evaluate(arguments.pop("result"), arguments.pop("data"), **arguments)
+    assert not Ledger().spends()
+
+
+def test_fits_with_other_bounds_are_not_compared(fits, new):
+    """The table would be cut to those of one, and the other would look worse for it."""
+    narrow = {**SCHEMA, "age": (0, 30)}
+    sums = {"training": wb.Training(estimator="statistics"), "ledger": False, "epsilon": 8.0}
+    other = wb.fit("stay ~ dose + age", made(400, 3), schema=narrow, **sums)
+    for pair in ((other, fits["stay ~ age"]), (fits["stay ~ age"], other)):
+        with pytest.raises(wb.ArgumentError, match=r"against.*with age in") as refused:
+            wb.evaluate(pair[0], new, against=pair[1], **EPSILON)
+        assert refused.value.argument == "against"
+
+
+def test_records_are_encoded_as_the_fit_had_them(exact):
+    """With other reference levels they are refused; with other bounds they are scaled anew."""
+    random = np.random.default_rng(0)
+    frame = pd.DataFrame(
+        {"age": random.uniform(0, 10, 600), "ward": random.choice(list("ab"), 600)}
+    )
+    frame["ill"] = random.random(600) < frame["age"] / 10
+    columns = wb.data.schema.Categorical
+
+    def data(reference="a", high=10, **more):
+        ward = columns(("a", "b"), reference=reference)
+        schema = {"age": (0, high), "ward": ward}
+        more |= {"evaluation": frame[450:]}
+        return wb.data.from_frame(frame[:450], target="ill", schema=schema, **more)
+
+    more = {"iterations": 300, "ledger": False}
+    result = wb.fit("logistic", data(evaluation_is_public=True), epsilon=8.0, **more)
+    same, scaled = (
+        wb.evaluate(result, data(high=high), ledger=False, **EPSILON).metrics for high in (10, 20)
+    )
+    assert same == pytest.approx(scaled, abs=1e-6)
+    assert same["auc"] == pytest.approx(result.metrics["auc"], abs=0.01)
+    with pytest.raises(wb.ArgumentError, match="reference levels"):
+        wb.evaluate(result, data("b"), **EPSILON)
+    other = wb.data.from_frame(
+        frame.rename(columns={"age": "dose"}),
+        target="ill",
+        schema={"dose": (0, 10), "ward": columns(("a", "b"), reference="a")},
+    )
+    with pytest.raises(wb.ArgumentError, match="has the columns dose"):
+        wb.evaluate(result, other, **EPSILON)
+    assert not Ledger().spends()
+
+
 def test_models_without_such_scores_are_refused(private_data):
     result = wb.fit("gmm", private_data, epsilon=1.0, iterations=20, ledger=False)
     with pytest.raises(wb.ArgumentError, match="no scores"):

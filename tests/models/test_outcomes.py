@@ -109,6 +109,44 @@ def test_densities_are_cut_in_the_units_of_the_number():
     assert sum(log_range(0, 1e9)) == 0
 
 
+@pytest.mark.parametrize("outcome", OUTCOMES, ids=repr)
+def test_runs_are_ordered_without_ties_where_noise_hides_their_scores(outcome):
+    """Scores end at their bounds, and several would tie as the best."""
+    random = np.random.default_rng(0)
+    units = [[(1.0, 0.5, -1.0, [0.2, 0.5, 0.3])] for _ in range(50)]
+    released = [
+        outcome.release(predicted(outcome, units), key_from_seed(int(seed)), 100.0)
+        for seed in random.integers(0, 10**6, 20)
+    ]
+    for name in outcome.scores:
+        assert len({result.order[name] for result in released}) == len(released)
+
+
+def test_the_order_is_that_of_the_scores(exact):
+    random = np.random.default_rng(0)
+    target = random.integers(0, 2, 4000)
+    good, bad = (
+        np.clip(target * 0.6 + 0.2 + random.normal(0, sd, 4000), 0.01, 0.99) for sd in (0.1, 0.6)
+    )
+    y = random.normal(0, 1, 4000)
+    for outcome, first, second in (
+        (YesOrNo(), Predicted(target, good, None), Predicted(target, bad, None)),
+        (
+            Classes(2),
+            Predicted(target, np.stack([1 - good, good], 1), None),
+            Predicted(target, np.stack([1 - bad, bad], 1), None),
+        ),
+        (
+            Numbers(-4.0, 4.0),
+            Predicted(y, 0.9 * y, np.full(4000, -0.5)),
+            Predicted(y, 0.1 * y, np.full(4000, -1.5)),
+        ),
+    ):
+        better, worse = (outcome.release(said, new_key(), 1.0) for said in (first, second))
+        for name in outcome.scores:
+            assert better.order[name] > worse.order[name]
+
+
 def test_where_noise_hides_everything_intervals_say_so():
     for seed in range(20):
         means = covered_means(np.ones((2, 1)), key_from_seed(seed), noise_multiplier=1e4)

@@ -141,7 +141,8 @@ class PublicScores(Comparison):
     by: str
 
     def score(self, fit: PreparedFit, key: jax.Array) -> float:
-        return _larger_for_better(self.by, fit.metrics.get(self.by, math.nan))
+        score = fit.metrics.get(self.by, math.nan)
+        return -score if self.by in LOSSES else score
 
     def published(self, fit: PreparedFit, key: jax.Array) -> dict[str, Any]:
         return {}
@@ -155,16 +156,11 @@ class PrivateScores(Comparison):
     noise_multiplier: float
 
     def score(self, fit: PreparedFit, key: jax.Array) -> float:
-        scores = release_of(fit, self.noise_multiplier, key)
-        return _larger_for_better(self.by, float(scores[self.by].value))
+        return release_of(fit, self.noise_multiplier, key).order[self.by]
 
     def published(self, fit: PreparedFit, key: jax.Array) -> dict[str, Any]:
         """A release of its own: the one that it was chosen by is flattered by luck."""
-        return fields_of(release_of(fit, self.noise_multiplier, key))
-
-
-def _larger_for_better(by: str, value: float) -> float:
-    return -value if by in LOSSES else value
+        return fields_of(release_of(fit, self.noise_multiplier, key).scores)
 
 
 @dataclass(frozen=True, eq=False)

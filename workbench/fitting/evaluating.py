@@ -211,13 +211,16 @@ class _Difference(Question):
         ]
         with np.errstate(invalid="ignore"):
             differences = np.subtract(*map(np.asarray, densities), dtype=np.float64)
+        # of two fits that find a record impossible neither is better
+        differences = np.nan_to_num(differences, nan=0.0)
         means = covered_means(
             differences[:, None] / _CUT,
             child_key(key, Purpose.SCORES),
             noise_multiplier=noise_multiplier,
             rows=rows,
         )
-        return Released({_OF_DIFFERENCE: means.mean(0).moved(lambda mean: _CUT * mean)})
+        difference = means.mean(0).moved(lambda mean: _CUT * mean)
+        return Released({_OF_DIFFERENCE: difference}, {_OF_DIFFERENCE: float(means.sums[0])})
 
 
 @takes(EvaluateArguments)
@@ -225,7 +228,7 @@ def evaluate(request: EvaluateArguments) -> Evaluation:
     """Score a finished fit on private records through noise, or compare two fits on them.
 
     One release with Gaussian noise is (epsilon, delta)-differentially private for the records that
-    are scored, under add_or_remove_one; the ledger adds it to what was spent on them. Rows of one
+    are scored, under add_or_remove_one. The ledger recognises a table by all its columns. Rows of a
     person count as their mean. ``against`` gives the difference of the two fits' log predictive
     densities alone, which is far more precise than two scores.
 
@@ -246,13 +249,14 @@ def evaluate(request: EvaluateArguments) -> Evaluation:
     in_evaluation = bool(data.num_evaluation)
     views = []
     for fit in fits:
-        view = fit.predictor.model.view(data)
-        arrays = view.evaluation if in_evaluation else view.train
-        views.append(fit.predictor.all_arrays(tuple(map(np.asarray, arrays))))
+        view, predictor = fit.predictor.model.view(data), fit.predictor
         if view.units is not None and view.units.are_padded:
             raise _validate.ArgumentError(
                 "data", data.name, f"has all rows of a {data.unit} in a record of {fit.model}."
             )
+        views.append(
+            predictor.all_arrays(data if in_evaluation else tuple(map(np.asarray, view.train)))
+        )
     question = _question(request, data, views[0])
     counts = None
     if data.units is not None:
@@ -329,14 +333,50 @@ def _records(
         return data, lambda: id_of(data)
     table = as_table("data", data)
     columns: Any = [_declared(fit) for fit in fits]
-    schema: dict[str, Any] = {}
-    for of_fit in reversed(columns):
-        schema |= of_fit.schema.columns
-    made: Dataset = replace(columns[0], schema=Schema(schema)).dataset(
-        table, evaluation_fraction=0.0, **options
-    )
+    schema = dict(columns[0].schema.columns)
+    for other in columns[1:]:
+        _require_alike(request, columns[0], other)
+        schema |= {
+            name: column for name, column in other.schema.columns.items() if name not in schema
+        }
+    try:
+        made: Dataset = replace(columns[0], schema=Schema(schema)).dataset(
+            table, evaluation_fraction=0.0, **options
+        )
+    except _validate.ArgumentError as error:
+        if error.argument not in ("frame", "schema", "evaluation_fraction"):
+            raise
+        words = error.expectation
+        if error.argument == "evaluation_fraction":
+            words = "has too few records to be scored."
+        elif error.argument == "schema":
+            words = f"has no column {error.value!r}, which the fit uses."
+        elif isinstance(error.value, str) and error.value != "DataFrame":
+            words = f"{error.value!r} {words}"
+        raise _validate.ArgumentError("data", "DataFrame", words) from None
     whole = Table(table, by_type(table, request.unit_id), request.unit_id, request.max_rows)
     return made, lambda: id_of_table(made, whole)
+
+
+def _require_alike(request: EvaluateArguments, first: Any, other: Any) -> None:
+    """:raises ArgumentError: naming ``against``, if it explains another response, or a value would
+    be cut for one of the fits alone.
+    """
+    assert request.against is not None
+    formula = request.against.model_options["formula"]
+    if first.response.name != other.response.name:
+        raise _validate.ArgumentError(
+            "against", formula, f"explains another response than {first.response.name!r}."
+        )
+    bounds = first.schema.bounds
+    for name, ends in other.schema.bounds.items():
+        if bounds.get(name, ends) != ends:
+            raise _validate.ArgumentError(
+                "against",
+                formula,
+                f"was fitted with {name} in {ends}, and the other fit with {bounds[name]}, so the "
+                "two are not of the same values: declare the same bounds for both.",
+            )
 
 
 def _declared(fit: FitResult) -> Any:

@@ -15,7 +15,7 @@ from workbench.inference.state import Purpose
 from workbench.inference.step import PrivateStep
 from workbench.models.by_record import has_shape, in_blocks
 from workbench.models.estimates import Estimate
-from workbench.models.outcomes import Outcome, Predicted
+from workbench.models.outcomes import Outcome, Predicted, Released
 from workbench.noise.chacha20 import child_key, key_from_seed
 from workbench.privacy.chosen import Scored
 from workbench.privacy.guarantee import Guarantee
@@ -90,7 +90,7 @@ class CoveredScorer(Scorer):
         if not fit.is_done:
             return {}
         key = child_key(fit.key, Purpose.SCORES)
-        return fields_of(release_of(fit, fit.plan.score_noise, key))
+        return fields_of(release_of(fit, fit.plan.score_noise, key).scores)
 
 
 def predicted_of(fit: PreparedFit) -> Predicted:
@@ -104,11 +104,11 @@ def predicted_of(fit: PreparedFit) -> Predicted:
     return Predicted(held_out[-1], predictions, densities, rows)
 
 
-def release_of(fit: PreparedFit, noise_multiplier: float, key: jax.Array) -> Mapping[str, Estimate]:
+def release_of(fit: PreparedFit, noise_multiplier: float, key: jax.Array) -> Released:
     """The scores of a run that ended. :param key: which nothing else uses."""
     outcome = fit.spec.model.outcome(fit.data)
     assert outcome is not None
-    return outcome.release(predicted_of(fit), key, noise_multiplier).scores
+    return outcome.release(predicted_of(fit), key, noise_multiplier)
 
 
 def fields_of(estimates: Mapping[str, Estimate]) -> dict[str, Any]:

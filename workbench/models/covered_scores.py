@@ -132,6 +132,17 @@ class CoveredScores:
 
         return estimate(pairs / all_pairs if all_pairs > 0 else 0.5, (0.0, 1.0), test)
 
+    def order(self) -> dict[str, float]:
+        """As of ``outcomes.Released``."""
+        zeros, ones = self.counts
+        above = np.tri(len(ones), k=-1) + np.eye(len(ones)) / 2 - 0.5
+        right = self._classes == self._likelier
+        return {
+            "log_likelihood": self.log_likelihoods,
+            "auc": float(ones @ above @ zeros),
+            "accuracy": float(self.counts[right].sum() - self.counts[~right].sum()),
+        }
+
     def _share(self, of_share: np.ndarray, of_all: np.ndarray) -> Estimate:
         """The share of the records of ``of_all`` that are in ``of_share``, masks of the counts."""
 

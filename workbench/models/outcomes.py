@@ -75,10 +75,14 @@ class Released(NamedTuple):
     """What a release of scores says.
 
     :param scores: by name, each with a 90 % interval.
+    :param order: by score, a number that is larger for the better of two fits on the same records.
+        It has less noise than the score, because that of their number is not in it, and no bound at
+        which several would tie.
     :param calibration: bins, if the outcome has such a check.
     """
 
     scores: Mapping[str, Estimate]
+    order: Mapping[str, float]
     calibration: tuple[Bin, ...] = ()
 
 
@@ -143,6 +147,7 @@ class YesOrNo(Outcome):
         bins = zip(ends[:-1], ends[1:], middles, scores.calibration(), strict=True)
         return Released(
             {name: getattr(scores, name)() for name in self.scores},
+            scores.order(),
             tuple(Bin(*row) for row in bins),
         )
 
@@ -181,7 +186,8 @@ class Classes(Outcome):
             {
                 "log_likelihood": means.mean(0).moved(lambda mean: half * (mean - 1)),
                 "accuracy": means.mean(1).moved(lambda mean: (mean + 1) / 2),
-            }
+            },
+            dict(zip(self.scores, means.sums.tolist(), strict=True)),
         )
 
 
@@ -256,13 +262,18 @@ class Numbers(Outcome):
             name: means.mean(column).moved(changes[column])
             for column, name in enumerate(self.scores)
         }
+        signs = (-1.0 if name in LOSSES else 1.0 for name in self.scores)
+        order = {
+            name: sign * float(total)
+            for name, sign, total in zip(self.scores, signs, means.sums, strict=True)
+        }
         if predicted.ranks is None:
-            return Released(scores)
+            return Released(scores, order)
         bins = [
             Bin(index / RANKS, (index + 1) / RANKS, 1 / RANKS, means.share(index))
             for index in range(RANKS)
         ]
-        return Released(scores, tuple(bins))
+        return Released(scores, order, tuple(bins))
 
 
 def _bin_of(ranks: np.ndarray) -> np.ndarray:

@@ -152,7 +152,7 @@ class Predictor:
                 raise _no_records(self.result)
             return self.result.public_records
         if isinstance(records, Dataset):
-            self._require_same_references(records)
+            records = self._as_fitted(records)
             if not records.num_evaluation:
                 raise _validate.ArgumentError(
                     "records",
@@ -167,16 +167,29 @@ class Predictor:
         arrays = records if isinstance(records, tuple) else (records,)
         return self._checked(arrays, tuple(self.result.data["arrays"]))
 
-    def _require_same_references(self, records: Dataset) -> None:
+    def _as_fitted(self, records: Dataset) -> Dataset:
+        """The records as the fit's columns encode them."""
         fitted, schema = self.schema, records.schema
-        if fitted is None or schema is None or fitted.references == schema.references:
-            return
-        raise _validate.ArgumentError(
-            "records",
-            records.name,
-            f"has the reference levels {schema.references}, and the fit had {fitted.references}: "
-            "declare its categories with those, reference=None where the fit had none.",
-        )
+        if fitted is None or schema is None:
+            return records
+        if fitted.references != schema.references:
+            raise _validate.ArgumentError(
+                "records",
+                records.name,
+                f"has the reference levels {schema.references}, and the fit had "
+                f"{fitted.references}: declare its categories with those, reference=None where the "
+                "fit had none.",
+            )
+        if self.model.has_own_arrays:  # which it makes of any declaration
+            return records
+        if list(fitted.columns) != list(schema.columns):
+            raise _validate.ArgumentError(
+                "records",
+                records.name,
+                f"has the columns {listed([*schema.columns])}, and the fit had "
+                f"{listed([*fitted.columns])}.",
+            )
+        return records if fitted.to_dict() == schema.to_dict() else records.rescaled(fitted)
 
     @property
     def _codes(self) -> dict[str, int | None]:
