@@ -1,5 +1,5 @@
-"""The ``workbench`` command: fit, resume, choose, pack, ledger, sweep, predict, sample, account,
-audit, models, data, lab, app.
+"""The ``workbench`` command: fit, resume, choose, pack, ledger, sweep, predict, sample, release,
+verify, account, audit, models, data, lab, app.
 
 Results go to standard output (with ``--json`` as one object), progress and errors to standard
 error. Exit codes: 0 done, 1 failed, 2 unusable arguments (one line), 130 stopped with the partial
@@ -28,6 +28,7 @@ from workbench.cli import (
     pack,
     processes,
     release,
+    review,
     sweep,
 )
 from workbench.cli.shell import FAILED, STOPPED, UNUSABLE, Parser, in_options
@@ -46,7 +47,10 @@ def parser() -> Parser:
     commands = top.add_subparsers(
         title="commands", dest="command", required=True, metavar="COMMAND", parser_class=Parser
     )
-    for module in (fit, choose, pack, ledger, sweep, account, audit, release, catalogue, lab):
+    for module in (
+        *(fit, choose, pack, ledger, sweep, release, review),
+        *(account, audit, catalogue, lab),
+    ):
         module.add(commands)
     return top
 

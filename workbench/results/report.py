@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from workbench.results.fit_result import FitResult
 
-__all__ = ["coefficient_rows", "render", "summary_rows"]
+__all__ = ["coefficient_rows", "render", "settings_rows", "summary_rows"]
 
 _GROUPS = re.compile(r"(?<=\d) (?=\d{3}(?!\d))")  # between digits of one number
 _FEW_CATEGORIES, _LARGEST_WHOLE = 30, 1e15
@@ -80,7 +80,7 @@ def render(result: FitResult) -> str:
         outcome=_outcome(result),
         versions=" · ".join(f"{name} {version}" for name, version in result.versions.items()),
         code=code_of(result),
-        settings=_settings(result),
+        settings=settings_rows(result),
     )
 
 
@@ -273,7 +273,7 @@ def _outcome(result: FitResult) -> str:
     return f'The target is "{target}", one of {", ".join(classes)}.'
 
 
-def _settings(result: FitResult) -> list[tuple[str, str]]:
+def settings_rows(result: FitResult) -> list[tuple[str, str]]:
     """(name, value) of everything that was set or chosen."""
     guarantee = result.guarantee
     named = {
