@@ -76,3 +76,20 @@ def seal(folder):
 def digest_of(path):
     """SHA-256 of a file."""
     return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+ANSWERS = {
+    "name": "A model of tumours",
+    "data_curators": "A clinic; Its university",
+    "intended_use": "To show that one answer is enough",
+    "data_product_region": "Finland",
+    "publication_date": "2026-01-31",
+    "data_product_sector": "",
+    "actors": "Everybody: nobody but the clinic is trusted",
+    "future_uses": "Nothing more is planned",
+    "preparation": "Nothing was done before",
+    "protection": "The records are on an encrypted disk",
+    "justification": "The board of the clinic decided",
+    "registry_authors": "A reviewer",
+    "sources": "",
+}

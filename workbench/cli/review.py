@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from pathlib import Path
 from typing import Literal
 
 from workbench.cli.shell import DONE, FAILED, UNUSABLE, Parser, add_command, add_json, written
@@ -35,6 +36,12 @@ def add(commands: argparse._SubParsersAction[Parser]) -> None:
         help="ledger that the fit was recorded in (default: $WORKBENCH_LEDGER, else yours)",
     )
     book.add_argument("--no-ledger", action="store_true", help="leave the ledger's part out")
+    release.add_argument(
+        "--describe",
+        metavar="FILE",
+        help="a .yaml file of what only you can say, for an entry in the Differential Privacy "
+        "Deployments Registry; what it lacks is asked for and kept there",
+    )
     release.set_defaults(run=_release)
     verify = add_command(
         commands,
@@ -51,9 +58,12 @@ def add(commands: argparse._SubParsersAction[Parser]) -> None:
 def _release(arguments: argparse.Namespace) -> int:
     """``workbench release``; the exit code."""
     from workbench.releases import release
+    from workbench.releases.description import ask
 
     book: str | Literal[False] | None = False if arguments.no_ledger else arguments.ledger
-    folder = release(arguments.result, arguments.out, ledger=book)
+    if arguments.describe is not None:
+        ask(Path(arguments.describe), input if sys.stdin.isatty() else None)
+    folder = release(arguments.result, arguments.out, ledger=book, describe=arguments.describe)
     print(f"Saved: {folder}", file=sys.stderr)
     return DONE
 

@@ -2,7 +2,17 @@
 and a script that recomputes epsilon.
 """
 
+from workbench.releases.deployment import deployment, text_of
+from workbench.releases.description import QUESTIONS
 from workbench.releases.verifying import Finding, Verification, verify
 from workbench.releases.writing import release
 
-__all__ = ["Finding", "Verification", "release", "verify"]
+__all__ = [
+    "QUESTIONS",
+    "Finding",
+    "Verification",
+    "deployment",
+    "release",
+    "text_of",
+    "verify",
+]

@@ -18,7 +18,16 @@ from workbench.privacy.guarantee import check_epsilon
 from workbench.privacy.second_opinion import second_opinion
 from workbench.privacy.steps import Steps
 from workbench.releases import consistency, excerpt
-from workbench.releases.contents import LEDGER, MANIFEST, REPORT, SCRIPT, STATEMENT, Contents, Gap
+from workbench.releases.contents import (
+    DEPLOYMENT,
+    LEDGER,
+    MANIFEST,
+    REPORT,
+    SCRIPT,
+    STATEMENT,
+    Contents,
+    Gap,
+)
 from workbench.results.report import coefficient_rows, settings_rows, summary_rows
 
 __all__ = ["CHECKS", "Answer", "Status", "script"]
@@ -108,18 +117,29 @@ def _consistency(contents: Contents) -> Answer:
 
 def _statement(contents: Contents) -> Answer:
     """The statement is the one that follows from the numbers."""
-    written, follows = contents.text_of(STATEMENT).split(), contents.guarantee.statement().split()
+    return _follows(contents, STATEMENT, contents.guarantee.statement())
+
+
+def _entry(contents: Contents) -> Answer:
+    """The registry's entry follows from the numbers and the owner's answers."""
+    if DEPLOYMENT not in contents.names:
+        return Answer("passed", "There is no entry for a registry.")
+    return _follows(contents, DEPLOYMENT, contents.entry)
+
+
+def _follows(contents: Contents, name: str, expected: str) -> Answer:
+    """Whether a file has the words that follow from the numbers."""
+    written, follows = contents.text_of(name).split(), expected.split()
     if written == follows:
-        return Answer("passed", "The statement says what follows from the numbers.")
+        return Answer("passed", f"{name} says what follows from the numbers.")
     position = next(
         (k for k, words in enumerate(zip(written, follows, strict=False)) if words[0] != words[1]),
         min(len(written), len(follows)),
     )
-    said, expected = (
-        " ".join(words[max(0, position - 4) : position + 3]) for words in (written, follows)
-    )
+    near = slice(max(0, position - 4), position + 3)
+    said, wanted = (" ".join(words[near]) for words in (written, follows))
+    sentence = f'{name} says "{said}" where the numbers give "{wanted}".'
     numbers = [[word for word in words if _NUMBER.search(word)] for words in (written, follows)]
-    sentence = f'{STATEMENT} says "{said}" where the numbers give "{expected}".'
     if numbers[0] == numbers[1] and _version(contents).status != "passed":
         return Answer("not checked", f"{sentence} Another version words it otherwise.")
     return Answer("failed", sentence)
@@ -225,5 +245,6 @@ CHECKS: dict[str, Callable[[Contents], Answer]] = {
     "statement": _statement,
     "report": _report,
     "ledger": _ledger,
+    "registry": _entry,
     "script": _script,
 }

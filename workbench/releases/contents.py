@@ -12,12 +12,25 @@ from workbench import _folders, _json
 from workbench._schema import FormError, listed, mapped, number, optional, record, text, whole
 from workbench._validate import ArgumentError, in_one_line
 from workbench.privacy.guarantee import Guarantee
+from workbench.releases.deployment import deployment, text_of
+from workbench.releases.excerpt import total_in_words
 from workbench.results import FitResult, load
 
-__all__ = ["DEPLOYMENT", "LEDGER", "MANIFEST", "REPORT", "SCRIPT", "STATEMENT", "Contents", "Gap"]
+__all__ = [
+    "DEPLOYMENT",
+    "DESCRIPTION",
+    "LEDGER",
+    "MANIFEST",
+    "REPORT",
+    "SCRIPT",
+    "STATEMENT",
+    "Contents",
+    "Gap",
+]
 
 MANIFEST, STATEMENT, LEDGER = "manifest.json", "statement.txt", "ledger.json"
-SCRIPT, REPORT, DEPLOYMENT = "check_epsilon.py", "report.html", "deployment.yaml"
+SCRIPT, REPORT = "check_epsilon.py", "report.html"
+DEPLOYMENT, DESCRIPTION = "deployment.yaml", "description.yaml"
 _MOST_BYTES = 2**30  # of one file
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 
@@ -110,6 +123,16 @@ class Contents:
             return load(self.folder)
         except ArgumentError as error:
             raise Gap(in_one_line(error.expectation)) from None
+
+    @property
+    def entry(self) -> str:
+        """The registry's entry that follows from the result, the answers and the ledger's part."""
+        spent = total_in_words(self.values_of(LEDGER)) if LEDGER in self.names else ""
+        try:
+            entry = deployment(self.result, self.folder / DESCRIPTION, spent=spent)
+        except ArgumentError as error:
+            raise Gap(f"{DESCRIPTION}: {in_one_line(str(error))}") from None
+        return text_of(entry)
 
     @functools.cached_property
     def report(self) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
@@ -12,7 +13,16 @@ from workbench import __version__, _validate
 from workbench.ledger.ledger import Ledger
 from workbench.ledger.reservation import check_ledger
 from workbench.releases.checks import script
-from workbench.releases.contents import LEDGER, MANIFEST, SCRIPT, STATEMENT
+from workbench.releases.contents import (
+    DEPLOYMENT,
+    DESCRIPTION,
+    LEDGER,
+    MANIFEST,
+    SCRIPT,
+    STATEMENT,
+    Contents,
+)
+from workbench.releases.description import answers_of, write
 from workbench.releases.excerpt import excerpt
 from workbench.results import FitResult, load
 
@@ -24,6 +34,7 @@ def release(
     out: str | Path,
     *,
     ledger: str | Path | Ledger | Literal[False] | None = None,
+    describe: Mapping[str, Any] | str | Path | None = None,
 ) -> Path:
     """Write a result into a new folder, with what a reviewer needs to check it.
 
@@ -38,10 +49,14 @@ def release(
     :param result: of a fit or a choice, or the folder of a saved one.
     :param out: a folder that is new or empty.
     :param ledger: that the fit was recorded in; by default the user's own. False leaves it out.
-    :raises ArgumentError: naming ``result``, if it promises nothing or has a seed, from which its
-        noise follows; ``out``, if something is there; or ``ledger``, if it does not have the fit.
+    :param describe: answers to ``releases.QUESTIONS``, or their file: the folder then has an entry
+        for the Differential Privacy Deployments Registry.
+    :raises ArgumentError: naming ``describe``; ``result``, if it promises nothing or has a seed,
+        from which its noise follows; ``out``, if something is there; or ``ledger``, if it does not
+        have the fit.
     """
     check_ledger(ledger)
+    answers = None if describe is None else answers_of(describe)
     saved = result if isinstance(result, FitResult) else load(result)
     _require_promise(saved)
     path = _validate.path("out", out, "must be the path of a folder.")
@@ -56,6 +71,9 @@ def release(
     (path / SCRIPT).write_bytes(script())
     if rows is not None:
         (path / LEDGER).write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
+    if answers is not None:
+        write(path / DESCRIPTION, answers)
+        (path / DEPLOYMENT).write_text(Contents(path).entry, encoding="utf-8")
     digests = {
         file.name: hashlib.sha256(file.read_bytes()).hexdigest() for file in sorted(path.iterdir())
     }
