@@ -3,15 +3,15 @@ and a script that recomputes epsilon.
 """
 
 from workbench.releases.deployment import deployment, text_of
-from workbench.releases.description import QUESTIONS
+from workbench.releases.description import questions
 from workbench.releases.verifying import Finding, Verification, verify
 from workbench.releases.writing import release
 
 __all__ = [
-    "QUESTIONS",
     "Finding",
     "Verification",
     "deployment",
+    "questions",
     "release",
     "text_of",
     "verify",

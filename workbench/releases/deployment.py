@@ -1,9 +1,8 @@
 """The entry of a release in the Differential Privacy Deployments Registry, as YAML.
 
-The fields are those of the registry's schema (opendp/deployments-registry-data, July 2026). What
-the program knows is filled in from the guarantee; what only the owner knows, from their answers
-(``description``). Nothing is invented, and nothing that the schema asks for at its third tier stays
-empty.
+The fields are those of the registry's schema (opendp/deployments-registry-data, commit 3e9c812).
+What the program knows is filled in from the guarantee; what only the owner knows, from their
+answers (``description``). Nothing is invented, and no field of the schema's third tier stays empty.
 """
 
 from __future__ import annotations
@@ -162,7 +161,7 @@ def deployment(
 ) -> dict[str, Any]:
     """The registry's entry for a fit, a choice, a look or a sweep.
 
-    >>> answers = dict.fromkeys(wb.releases.QUESTIONS, "see our page") | {
+    >>> answers = dict.fromkeys(wb.releases.questions(), "see our page") | {
     ...     "publication_date": "2026-01-31",
     ...     "data_product_sector": "",
     ... }
@@ -172,7 +171,7 @@ def deployment(
     >>> entry["deployment"]["privacy_loss"]["privacy_parameters"]
     {'epsilon': 1.0, 'delta': 0.001}
 
-    :param describe: answers to ``QUESTIONS``, or their file.
+    :param describe: answers to ``questions()``, or their file.
     :param spent: what all fits on the same records spend together, in words.
     :raises ArgumentError: naming ``result`` or ``describe``.
     """

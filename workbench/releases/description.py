@@ -13,7 +13,7 @@ from workbench import _validate
 from workbench._validate import ArgumentError
 from workbench.sweeps.plan_file import read_mapping
 
-__all__ = ["QUESTIONS", "answers_of", "ask", "checked", "write"]
+__all__ = ["QUESTIONS", "answers_of", "ask", "checked", "questions", "write"]
 
 _SECTORS = ("Technology", "Healthcare", "Education", "Government", "Energy", "Finance")
 _REMEDY = "Write the answers into the file, which workbench release --describe FILE makes."
@@ -44,6 +44,15 @@ QUESTIONS = {
     "registry_authors": Question("Who writes this entry; separated by semicolons"),
     "sources": Question("Links to papers or pages about it; or nothing", False),
 }
+
+
+def questions() -> dict[str, str]:
+    """What only the owner of a release can say for its entry in a registry, by name.
+
+    >>> wb.releases.questions()["data_product_region"]
+    'Which region the records describe, or whose laws apply'
+    """
+    return {name: question.text for name, question in QUESTIONS.items()}
 
 
 def checked(answers: Mapping[str, Any]) -> dict[str, str]:

@@ -49,8 +49,8 @@ def release(
     :param result: of a fit or a choice, or the folder of a saved one.
     :param out: a folder that is new or empty.
     :param ledger: that the fit was recorded in; by default the user's own. False leaves it out.
-    :param describe: answers to ``releases.QUESTIONS``, or their file: the folder then has an entry
-        for the Differential Privacy Deployments Registry.
+    :param describe: answers to ``releases.questions()``, or their file: the folder then has an
+        entry for the Differential Privacy Deployments Registry.
     :raises ArgumentError: naming ``describe``; ``result``, if it promises nothing or has a seed,
         from which its noise follows; ``out``, if something is there; or ``ledger``, if it does not
         have the fit.
