@@ -34,7 +34,7 @@ import numpyro.distributions as dist
 from numpyro.distributions import constraints
 
 from workbench import ArgumentError
-from workbench.models import Model, checks, guides, pictures, scoring
+from workbench.models import Model, checks, clip_share, guides, pictures, scoring
 
 if TYPE_CHECKING:
     from workbench import data
@@ -196,9 +196,8 @@ def _advice(
     the gallery's logistic regression for one group, with its part of the records.
     """
     size = dataset.train[0].shape[1] + intercept
-    signal = (num_records * epsilon / (size * len(dataset.groups))) ** (1 / 3)
-    fraction = min(1.0, max(min(0.7, 0.1 * signal), 0.05 * signal))
-    return {"iterations": 1000, "clip": fraction * size**0.5, "average": True}
+    share = clip_share(num_records * epsilon / (size * len(dataset.groups)))
+    return {"iterations": 1000, "clip": share * size**0.5, "average": True}
 
 
 def hierarchical_logistic(

@@ -25,7 +25,7 @@ import numpyro.distributions as dist
 from numpyro.distributions import constraints
 
 from workbench import ArgumentError
-from workbench.models import LinearPredictor, Model, checks, guides, pictures, scoring
+from workbench.models import LinearPredictor, Model, checks, clip_share, guides, pictures, scoring
 
 if TYPE_CHECKING:
     from workbench import data
@@ -101,18 +101,14 @@ def _advice(dataset: data.Dataset, num_records: int, epsilon: float) -> dict[str
 
     Every column of the table adds at most 1 to |x|^2, however many features it becomes, and the
     intercept adds 1. Noise is added for each feature: with C at the largest norm, its length in the
-    mean gradient grows with sqrt(columns features) / (N epsilon). The share is 0.7; less where that
-    noise would outweigh bias, and more, up to the whole norm, where there is so little noise that
-    the bias of clipping would be larger than the interval of any weight.
-    tests/experiments/rule.py and clipping.py compare other shares.
+    mean gradient grows with sqrt(columns features) / (N epsilon). ``clip_share`` has the share.
     """
     features = dataset.train[0].shape[1]
     columns = features if dataset.schema is None else len(dataset.schema.columns)
-    signal = (num_records * epsilon / columns) ** (1 / 3)
-    noisy = signal * (columns / features) ** (1 / 6)
-    fraction = min(1.0, max(min(0.7, 0.1 * noisy), 0.05 * signal))
+    noise_ratio = (columns / features) ** (1 / 6)
+    share = clip_share(num_records * epsilon / columns, noise_ratio=noise_ratio)
     largest = (columns + 1) ** 0.5
-    return {"clip": fraction * largest, "largest_clip": largest}
+    return {"clip": share * largest, "largest_clip": largest}
 
 
 def _coordinates(dataset: data.Dataset) -> dict[str, list[str]]:

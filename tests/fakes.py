@@ -40,7 +40,7 @@ def install(monkeypatch):
     for owner, name, of in (
         (functions.CompiledFunctions, "compute", compute),
         (functions.CompiledFunctions, "draw", draw),
-        (functions.CompiledFunctions, "predict", predict),
+        (functions.CompiledFunctions, "said", said),
         (running._Group, "_evaluate", evaluate_lanes),
     ):
         stand_in = functools.cached_property(of)
@@ -231,13 +231,19 @@ def outputs_of(step, model, num_evaluation):
     return outputs
 
 
-def predict(program):
-    """Probabilities at random."""
+def said(program):
+    """Numbers from 0 to 1 at random."""
+    outcome = program._outcome
 
-    def predictions(params, records, key):
-        return np.random.default_rng(words(key)).uniform(0.01, 0.99, len(records[0]))
+    def made_up(records, params, key):
+        random, size = np.random.default_rng(words(key)), len(records[0])
+        shape = outcome.prediction_shape
+        return (
+            None if shape is None else random.uniform(0.01, 0.99, (size, *shape)),
+            np.log(random.uniform(0.01, 0.99, size)) if outcome.uses_densities else None,
+        )
 
-    return predictions
+    return made_up
 
 
 def draw(program):

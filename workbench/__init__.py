@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from workbench.auditing import audit
     from workbench.clipping import PrivacyModelError
     from workbench.fitting.choosing import choose
+    from workbench.fitting.evaluating import evaluate
     from workbench.fitting.fits import fit, prepare
     from workbench.fitting.groups import Execution, Privacy, Table, Training
     from workbench.fitting.look import look
@@ -62,6 +63,7 @@ _NAMES = {
     "FitResult": "workbench.results",
     "audit": "workbench.auditing",
     "choose": "workbench.fitting.choosing",
+    "evaluate": "workbench.fitting.evaluating",
     "Privacy": "workbench.fitting.groups",
     "PrivacyModelError": "workbench.clipping",
     "Table": "workbench.fitting.groups",

@@ -16,9 +16,12 @@ from scipy.stats import chisquare
 
 import workbench as wb
 from tests.conftest import PRIVATE_BOUNDS
-from workbench.fitting import choosing, evaluation, prepared, scoring
+from workbench.fitting import choosing, evaluation, prepared
 from workbench.fitting.choosing import ChoiceStopped, PrivateScores
 from workbench.ledger.ledger import Ledger
+from workbench.models import outcomes
+from workbench.models.by_record import in_blocks
+from workbench.models.outcomes import YesOrNo
 from workbench.noise.chacha20 import new_key
 from workbench.privacy.selection import Runs
 
@@ -72,7 +75,7 @@ def test_the_outcome_is_one_of_the_candidates_with_one_promise(private_data, run
 def test_private_scores_have_noise_an_interval_and_a_label(private_data):
     result = wb.choose(CANDIDATES, private_data, **FAST)
     assert result.metrics_label == result.labels["metrics"] == "covered"
-    assert set(result.metrics) == set(result.metric_intervals) == set(scoring.SCORES)
+    assert set(result.metrics) == set(result.metric_intervals) == set(YesOrNo().scores)
     for name, (low, high) in result.metric_intervals.items():
         assert low <= result.metrics[name] <= high
     assert not result.history
@@ -222,17 +225,15 @@ def test_predictions_of_a_record_do_not_depend_on_others():
 
     model = dataclasses.replace(wb.models.get("logistic"), predict=compared)
     fit = wb.prepare(model, data, epsilon=1.0, iterations=20)
-    predict = evaluation.predictor_of(fit.step, model)
+    said = evaluation.predictor_of(fit.step, model, YesOrNo())
     params, key = fit.step.unconstrained(fit.state), evaluation.evaluation_key(fit.key)
     records = tuple(map(np.asarray, data.evaluation))
-    made = evaluation.in_blocks(predict, params, records, key)
+    made, _ = in_blocks(said, records, params, key)
     fewer = tuple(array[:50] for array in records)
-    np.testing.assert_array_equal(
-        evaluation.in_blocks(predict, params, fewer, key), made[:50], strict=True
-    )
+    np.testing.assert_array_equal(in_blocks(said, fewer, params, key)[0], made[:50], strict=True)
     changed = tuple(np.concatenate([array[:50], 0 * array[50:]]) for array in records)
     np.testing.assert_array_equal(
-        evaluation.in_blocks(predict, params, changed, key)[:50], made[:50], strict=True
+        in_blocks(said, changed, params, key)[0][:50], made[:50], strict=True
     )
 
 
@@ -301,12 +302,26 @@ def test_records_without_others_to_compare_by_are_refused(private_frame):
         wb.choose(CANDIDATES, whole, **FAST)
     with pytest.raises(wb.ArgumentError, match="schema"):
         wb.choose(["ill ~ dose"], private_frame, family="bernoulli", **FAST)
+
+
+def test_a_person_with_several_rows_counts_once_in_a_score(private_frame, monkeypatch):
     persons = private_frame.assign(person=np.arange(240) // 2)
     of_persons = wb.data.from_frame(
         persons, target="ill", bounds=PRIVATE_BOUNDS, unit_id="person", max_rows=2
     )
-    with pytest.raises(wb.ArgumentError, match="several rows"):
-        wb.choose(CANDIDATES, of_persons, **FAST)
+    read = []
+    release = outcomes.covered_scores
+
+    def noted(target, probability, key, **more):
+        read.append((len(target), more["rows"]))
+        return release(target, probability, key, **more)
+
+    monkeypatch.setattr(outcomes, "covered_scores", noted)
+    result = wb.choose(CANDIDATES, of_persons, **FAST)
+    assert result.guarantee.unit == "person"
+    for size, rows in read:
+        assert size == rows.sum() == of_persons.num_evaluation
+        assert set(rows) <= {1, 2}
 
 
 # ---- a choice that does not end ------------------------------------------------------------------

@@ -7,9 +7,11 @@ import pytest
 
 import workbench as wb
 from tests.conftest import PRIVATE_BOUNDS
-from workbench.fitting import fits, scoring
+from workbench.fitting import fits
 from workbench.ledger.composition import total
 from workbench.ledger.ledger import Ledger
+from workbench.models import outcomes
+from workbench.models.outcomes import YesOrNo
 from workbench.privacy.chosen import Scored
 from workbench.privacy.guarantee import Guarantee, check_epsilon
 
@@ -21,7 +23,7 @@ pytestmark = pytest.mark.usefixtures("made_up_steps")
 def test_scores_are_covered_and_have_intervals(private_data):
     result = wb.fit("logistic", private_data, **COVERED)
     assert result.metrics_label == result.labels["metrics"] == "covered"
-    assert set(result.metrics) == set(scoring.SCORES)
+    assert set(result.metrics) == set(YesOrNo().scores)
     for name, (low, high) in result.metric_intervals.items():
         assert low <= result.metrics[name] <= high
     assert result.history == ()
@@ -68,13 +70,13 @@ def test_the_ledger_and_files_know_of_them(private_data, tmp_path, quick_report)
 
 def test_a_run_releases_them_once(private_data, monkeypatch):
     released = []
-    release = scoring.covered_scores
+    release = outcomes.covered_scores
 
     def noted(*arguments, **more):
         released.append(more)
         return release(*arguments, **more)
 
-    monkeypatch.setattr(scoring, "covered_scores", noted)
+    monkeypatch.setattr(outcomes, "covered_scores", noted)
     prepared = fits.prepare("logistic", private_data, **COVERED)
     list(prepared.run())
     results = [prepared.result(), prepared.result(), prepared.result(last_iterate=True)]
@@ -93,7 +95,7 @@ def test_a_stopped_fit_has_none_until_it_ends(private_data, tmp_path):
     assert stopped.guarantee.epsilon_taken <= 1
     resumed = wb.resume(tmp_path / "run", data=private_data)
     assert resumed.metrics_label == "covered"
-    assert set(resumed.metrics) == set(scoring.SCORES)
+    assert set(resumed.metrics) == set(YesOrNo().scores)
 
 
 def test_a_formula_holds_rows_out_for_them(private_frame):
@@ -112,8 +114,8 @@ def test_an_evaluation_record_moves_its_own_counts_alone(private_data, monkeypat
         made[len(target)] = np.stack([target, np.round(probability, 9)])
         return scoring_covered(target, probability, key, **more)
 
-    scoring_covered = scoring.covered_scores
-    monkeypatch.setattr(scoring, "covered_scores", counts)
+    scoring_covered = outcomes.covered_scores
+    monkeypatch.setattr(outcomes, "covered_scores", counts)
     fewer = dataclasses.replace(
         private_data, evaluation=tuple(array[:-1] for array in private_data.evaluation)
     )
@@ -139,8 +141,49 @@ def test_what_has_no_such_scores_is_refused(argument, change, more, private_fram
     assert not Ledger().spends()
 
 
-def test_models_without_yes_or_no_are_refused(private_data):
-    with pytest.raises(wb.ArgumentError, match="yes or no"):
+FORMULAS = {
+    "gaussian": ("dose ~ age", {"log_likelihood", "rmse", "mae"}),
+    "student_t": ("dose ~ age", {"log_likelihood", "rmse", "mae"}),
+    "poisson": ("visits ~ age", {"log_likelihood", "rmse", "mae"}),
+    "categorical": ("stage ~ age", {"log_likelihood", "accuracy"}),
+    "weibull": ("stay ~ age", {"log_likelihood"}),
+}
+
+
+@pytest.mark.parametrize("family", FORMULAS)
+def test_other_outcomes_have_scores_of_their_own(family, private_frame):
+    random = np.random.default_rng(0)
+    frame = private_frame.assign(
+        visits=random.poisson(3, len(private_frame)),
+        stage=random.choice(["I", "II", "III"], len(private_frame)),
+        stay=random.exponential(5, len(private_frame)) + 0.1,
+        person=np.arange(len(private_frame)) // 2,
+    )
+    schema = {"dose": (0, 200), "age": (0, 100), "visits": (0, 50)}
+    schema |= {"stage": ["I", "II", "III"], "stay": (0.1, 60.0)}
+    formula, scores = FORMULAS[family]
+    used = {name: of_column for name, of_column in schema.items() if name in formula}
+    for table in (wb.Table(), wb.Table(unit_id="person", max_rows=2)):
+        request = {"family": family, "schema": used, "table": table, "ledger": False}
+        result = wb.fit(formula, frame, **request, **COVERED)
+        assert set(result.metrics) == set(result.metric_intervals) == scores
+        assert result.metrics_label == "covered"
+        for name, (low, high) in result.metric_intervals.items():
+            assert low <= result.metrics[name] <= high
+
+
+def test_a_score_of_the_other_kind_is_no_comparison(private_frame):
+    request = {"schema": {"dose": (0, 200), "age": (0, 100)}, "epsilon": 1.0, "runs": 3}
+    with pytest.raises(wb.ArgumentError, match="has log_likelihood, rmse, mae") as refused:
+        wb.choose(["dose ~ age"], private_frame, by="auc", iterations=40, **request)
+    assert (refused.value.argument, refused.value.value) == ("by", "auc")
+    assert not Ledger().spends()
+    result = wb.choose(["dose ~ age"], private_frame, by="rmse", iterations=40, **request)
+    assert set(result.metrics) == {"log_likelihood", "rmse", "mae"}
+
+
+def test_models_without_such_scores_are_refused(private_data):
+    with pytest.raises(wb.ArgumentError, match="no scores"):
         wb.fit("gmm", private_data, **COVERED)
     with pytest.raises(wb.ArgumentError, match="covered_scores"):
         wb.sweep("logistic", private_data, epsilons=[1], privacy=COVERED["privacy"])

@@ -105,7 +105,7 @@ ALLOWED = {
     Use("workbench/ledger/ledger.py", "Ledger.reserve", "uuid.uuid4"): _NAME,
     Use("workbench/ledger/owners.py", "own", "uuid.uuid4"): _NAME,
     Use("workbench/fitting/checkpoints.py", "new_folder", "uuid.uuid4"): _NAME,
-    Use("workbench/fitting/look.py", "_charged", "uuid.uuid4"): _NAME,
+    Use("workbench/fitting/single_release.py", "charged", "uuid.uuid4"): _NAME,
     Use("workbench/fitting/choosing.py", "planned", "uuid.uuid4"): _NAME,
     Use("workbench/fitting/run_log.py", "RunLog.begin", "uuid.uuid4"): _NAME,
     Use("workbench/fitting/run_log.py", "RunLog._digest_in_ledger", "uuid.uuid4"): _NAME,
@@ -187,6 +187,15 @@ ALLOWED = {
         "workbench/record_model/elbo.py", "predictive.one", "jax.random.key"
     ): "latents are given; it is not used",
     Use(
+        "workbench/models/by_record.py", "said_of.densities", "jax.random.key"
+    ): "latents are given; it is not used",
+    Use(
+        "workbench/results/prediction.py", "Predictor.ranks.rank", FAST_KEY
+    ): "draws of a model to rank a target among; the seeds are ChaCha20's",
+    Use(
+        "workbench/results/prediction.py", "Predictor.ranks.rank", "jax.random.uniform"
+    ): "breaks ties of such ranks",
+    Use(
         "workbench/fitting/posterior.py", "_functions.one", "jax.random.key"
     ): "latents are given; it is not used",
     **{
@@ -202,6 +211,7 @@ ALLOWED = {
     ): "starting values that are not used",
     Use("workbench/results/prediction.py", "Predictor._held_out", FAST_KEY): _RELEASED,
     Use("workbench/results/prediction.py", "Predictor._mean", FAST_KEY): _RELEASED,
+    Use("workbench/results/prediction.py", "Predictor.by_record", FAST_KEY): _RELEASED,
     Use("workbench/results/prediction.py", "Predictor._trace", "numpyro.handlers.seed"): _RELEASED,
     Use("workbench/results/prediction.py", "Predictor.sample", "jax.random.randint"): _RELEASED,
     Use("workbench/results/prediction.py", "synthetic_key", FAST_KEY): _RELEASED,

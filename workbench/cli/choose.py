@@ -73,8 +73,8 @@ def add(commands: argparse._SubParsersAction[Parser]) -> None:
     of_steps.add_argument(
         "--by",
         metavar="SCORE",
-        help="the score of held-out records that the best fit has: log_likelihood, auc or accuracy "
-        "(default: log_likelihood)",
+        help="the score of held-out records that the best fit has: log_likelihood, auc, accuracy, "
+        "rmse or mae (default: log_likelihood)",
     )
     # None for what is not given, and may be in the plan
     choose.set_defaults(run=_choose, **dict.fromkeys([*_SETTINGS, "ledger", "checkpoint"]))

@@ -17,7 +17,7 @@ import math
 import re
 import uuid
 import warnings
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -37,9 +37,9 @@ from workbench.fitting.prepared import PreparedFit
 from workbench.fitting.scoring import (
     SCORES,
     fields_of,
+    outcome_of,
     release_of,
     require_private_evaluation,
-    require_yes_or_no,
 )
 from workbench.fitting.settings import about, described, names, setting, takes
 from workbench.fitting.spec import FitSpec
@@ -48,7 +48,7 @@ from workbench.inference.state import Purpose
 from workbench.inference.step import PrivateStep
 from workbench.ledger.fingerprint import secret_key
 from workbench.ledger.reservation import Reservation, id_of, ledger_for
-from workbench.models.covered_scores import BINS
+from workbench.models.outcomes import LOSSES
 from workbench.noise import key_use
 from workbench.noise.chacha20 import child_key, key_from_bytes, key_from_seed, new_key, stream
 from workbench.privacy.choosing import ChoicePlan, plan_choice
@@ -119,7 +119,8 @@ class ChooseArguments(fits.CommonArguments):
     )
     by: str = setting(
         "log_likelihood",
-        "the score of held-out records that the best fit has: log_likelihood, auc or accuracy",
+        "the score of held-out records that the best fit has: log_likelihood, auc, accuracy, rmse "
+        "or mae",
     )
 
 
@@ -140,7 +141,7 @@ class PublicScores(Comparison):
     by: str
 
     def score(self, fit: PreparedFit, key: jax.Array) -> float:
-        return fit.metrics.get(self.by, -math.inf)
+        return _larger_for_better(self.by, fit.metrics.get(self.by, math.nan))
 
     def published(self, fit: PreparedFit, key: jax.Array) -> dict[str, Any]:
         return {}
@@ -155,11 +156,15 @@ class PrivateScores(Comparison):
 
     def score(self, fit: PreparedFit, key: jax.Array) -> float:
         scores = release_of(fit, self.noise_multiplier, key)
-        return float(getattr(scores, self.by)().value)
+        return _larger_for_better(self.by, float(scores[self.by].value))
 
     def published(self, fit: PreparedFit, key: jax.Array) -> dict[str, Any]:
         """A release of its own: the one that it was chosen by is flattered by luck."""
         return fields_of(release_of(fit, self.noise_multiplier, key))
+
+
+def _larger_for_better(by: str, value: float) -> float:
+    return -value if by in LOSSES else value
 
 
 @dataclass(frozen=True, eq=False)
@@ -168,6 +173,7 @@ class _Candidate:
     spec: FitSpec
     plan: PrivacyPlan
     dimension: int
+    score_draws: int
 
 
 @dataclass(eq=False)
@@ -322,7 +328,7 @@ def planned(arguments: ChooseArguments) -> Choice:
         "ledger": False,
         "checkpoint": False,
     }
-    sizes: dict[Hashable, int] = {}
+    sizes: dict[Hashable, tuple[int, int]] = {}
     candidates = [_candidate({**flat, **settings, **single}, by, sizes) for settings in listed]
     plan = plan_choice(
         [candidate.plan for candidate in candidates],
@@ -330,7 +336,7 @@ def planned(arguments: ChooseArguments) -> Choice:
         epsilon=epsilon,
         delta=delta,
         runs=runs,
-        score_draws=2 * BINS + 1 if scores_cost else 0,
+        score_draws=max(candidate.score_draws for candidate in candidates),
     )
     for candidate, calibrated in zip(candidates, plan.plans, strict=True):
         calibrated.noise_delta(candidate.dimension)  # refuses, before anything is spent
@@ -438,8 +444,10 @@ def _former(folder: Path, digest: str) -> Checkpoint | None:
     return former
 
 
-def _candidate(settings: dict[str, Any], by: str, sizes: dict[Hashable, int]) -> _Candidate:
-    """:param sizes: coordinates that get noise, by program, which is read once."""
+def _candidate(
+    settings: dict[str, Any], by: str, sizes: dict[Hashable, tuple[int, int]]
+) -> _Candidate:
+    """:param sizes: coordinates and scores that get noise, by program, which is read once."""
     request = fits.FlatRequest(**settings)
     spec, plan, _ = fits.planned_of(request)
     if spec.settings.estimator == "statistics":
@@ -452,13 +460,16 @@ def _candidate(settings: dict[str, Any], by: str, sizes: dict[Hashable, int]) ->
     program = spec.program_key(plan)
     if program not in sizes:
         step = spec.private_step(plan, key_from_seed(0))
+        draws = 0
         if spec.data.evaluation_is_public:
             _check_score(spec, step, by)
         else:
-            require_yes_or_no(spec, step, "candidates")
-        sizes[program] = spec.most_coordinates(step)
-    dimension = sizes[program]
-    return _Candidate(request, spec, plan.for_noise_in(dimension), dimension)
+            outcome = outcome_of(spec, step, "candidates")
+            _require_score(spec, by, outcome.scores)
+            draws = outcome.draws
+        sizes[program] = spec.most_coordinates(step), draws
+    dimension, score_draws = sizes[program]
+    return _Candidate(request, spec, plan.for_noise_in(dimension), dimension, score_draws)
 
 
 def candidates_of(candidates: Any) -> list[dict[str, Any]]:
@@ -540,7 +551,13 @@ def _check_score(spec: FitSpec, step: PrivateStep, by: str) -> None:
     with warnings.catch_warnings(), contextlib.suppress(Exception):
         warnings.simplefilter("ignore")
         names = metrics_of(spec.model, records[-1], zeros)
-    if names and by not in names:
+    if names:
+        _require_score(spec, by, names)
+
+
+def _require_score(spec: FitSpec, by: str, scores: Iterable[str]) -> None:
+    """:raises ArgumentError: naming ``by``, unless it is one of ``scores``."""
+    if by not in scores:
         raise _validate.ArgumentError(
-            "by", by, f"is no score of the model {spec.model.name}, which has {', '.join(names)}."
+            "by", by, f"is no score of the model {spec.model.name}, which has {', '.join(scores)}."
         )

@@ -4,7 +4,6 @@ sweep.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -15,20 +14,20 @@ import numpy as np
 from workbench.inference.state import Purpose, fast_child
 from workbench.inference.step import PrivateStep
 from workbench.models import Model
+from workbench.models.by_record import Said, said_of
 from workbench.models.model import inputs_of
+from workbench.models.outcomes import Outcome
 from workbench.record_model.elbo import held_out
 
 __all__ = [
     "Outputs",
     "evaluation_key",
     "evaluation_of",
-    "in_blocks",
     "metrics_of",
     "predictor_of",
 ]
 
 _DRAWS = 50  # of the guide; fewer where they would take seconds:
-_BLOCK = 1024  # records
 _WORK = 2e10  # draws x evaluation records x coordinates of the release point
 
 Outputs = tuple[jax.Array, jax.Array | None, jax.Array | None]  # ELBO, log-likelihood, predictions
@@ -73,53 +72,23 @@ def evaluation_of(step: PrivateStep, model: Model, num_evaluation: int) -> Calla
     return outputs
 
 
-def predictor_of(step: PrivateStep, model: Model) -> Callable[..., jax.Array]:
-    """``predictions(params, records, key)``, a function for jit: as of ``evaluation_of``, but those
-    of a record depend on no other and not on how many there are.
+def predictor_of(step: PrivateStep, model: Model, outcome: Outcome) -> Callable[..., Said]:
+    """``said_of(records, params, key)``, a function for jit, with draws as of ``evaluation_of``.
 
-    :param step: of the fit. :param model: with ``predict``.
+    :param step: of the fit. :param model: with ``predict``, if the outcome has predictions.
     """
-    affordable = _WORK / (step.model.num_records * max(1000, step.noise_size))
+    by_record = step.model
+    affordable = _WORK / (by_record.num_records * max(1000, step.noise_size))
     num_draws = int(np.clip(affordable, 1, _DRAWS))
 
-    def predictions(
-        params: dict[str, Any], records: tuple[jax.Array, ...], key: jax.Array
-    ) -> jax.Array:
-        assert model.predict is not None
-        predict = model.predict
-        fitted = step.model.constrain(params)
+    def said(records: tuple[jax.Array, ...], params: dict[str, Any], key: jax.Array) -> Said:
+        fitted = by_record.constrain(params)
+        draws = jax.random.split(key, num_draws)
+        values = jax.vmap(lambda draw: fitted | by_record.latents(params, draw))(draws)
+        shared = jax.vmap(lambda draw: by_record.release_point(params, draw)[0])(draws)
+        return said_of(outcome, model.predict, by_record, values, shared, records)
 
-        def one(values: dict[str, Any], *record: jax.Array) -> jax.Array:
-            return predict(values, *(array[None] for array in record))[0]
-
-        def of_draw(draw: jax.Array) -> jax.Array:
-            values = fitted | step.model.latents(params, draw)
-            return jax.vmap(functools.partial(one, values))(*inputs_of(records))
-
-        return jnp.mean(jax.vmap(of_draw)(jax.random.split(key, num_draws)), axis=0)
-
-    return predictions
-
-
-def in_blocks(
-    predictions: Callable[..., jax.Array],
-    params: Mapping[str, Any],
-    records: tuple[np.ndarray, ...],
-    key: jax.Array,
-) -> np.ndarray:
-    """Predictions of all records, in blocks of one size, so that one program makes them all.
-
-    :param predictions: of ``predictor_of``, jitted.
-    """
-    made = []
-    for start in range(0, len(records[0]), _BLOCK):
-        block = tuple(np.asarray(array[start : start + _BLOCK]) for array in records)
-        size = len(block[0])
-        padded = tuple(
-            np.pad(array, [(0, _BLOCK - size), *[(0, 0)] * (array.ndim - 1)]) for array in block
-        )
-        made.append(np.asarray(predictions(params, padded, key))[:size])
-    return np.concatenate(made)
+    return said
 
 
 def metrics_of(model: Model, target: np.ndarray, outputs: Outputs) -> dict[str, float]:

@@ -13,6 +13,7 @@ from workbench.fitting.evaluation import Outputs, evaluation_of, predictor_of
 from workbench.inference.compiling import Compiling, jit_seldom_called
 from workbench.inference.state import Purpose, fast_child
 from workbench.inference.step import PrivateStep
+from workbench.models.by_record import Said
 
 if TYPE_CHECKING:
     from workbench.fitting.spec import FitSpec
@@ -33,6 +34,7 @@ class CompiledFunctions:
 
     def __init__(self, step: PrivateStep, spec: FitSpec) -> None:
         self._step, self._model = step, spec.model
+        self._outcome = spec.model.outcome(spec.data)
         self._num_evaluation = spec.data.num_evaluation
         self._jit = functools.partial(
             jit_seldom_called, device=spec.device, noise_size=step.noise_size
@@ -48,9 +50,10 @@ class CompiledFunctions:
         return self._jit(evaluation_of(self._step, self._model, self._num_evaluation))
 
     @functools.cached_property
-    def predict(self) -> Callable[..., jax.Array]:
+    def said(self) -> Callable[..., Said]:
         """``evaluation.predictor_of``, jitted."""
-        return self._jit(predictor_of(self._step, self._model))
+        assert self._outcome is not None
+        return self._jit(predictor_of(self._step, self._model, self._outcome))
 
     @functools.cached_property
     def draw(self) -> Callable[[dict[str, Any], jax.Array, int], dict[str, jax.Array]]:

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
-import uuid
-from collections.abc import Callable, Iterator
 from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Any
 
@@ -19,19 +16,10 @@ from workbench.data.schema import as_table
 from workbench.data.undeclared import Table, by_type, is_complete
 from workbench.fitting.groups import of
 from workbench.fitting.settings import Noted, about, check_all, described, setting, takes
+from workbench.fitting.single_release import charged, declared_number, delta_of, promised
 from workbench.fitting.undeclared import Undeclared, id_of_table
 from workbench.inference.state import Purpose
-from workbench.ledger.ledger import DatasetId
-from workbench.ledger.reservation import Reservation, id_of, ledger_for
-from workbench.noise.chacha20 import key_from_seed, new_key
-from workbench.privacy.guarantee import Guarantee
-from workbench.privacy.plan import (
-    PrivacyPlan,
-    PrivacySettings,
-    default_delta,
-    make_plan,
-)
-from workbench.privacy.steps import LAWS
+from workbench.ledger.reservation import id_of
 
 __all__ = ["look"]
 
@@ -85,96 +73,28 @@ def look(request: LookArguments) -> Look:
     if declared is None or is_complete(declared):
         data = _data_of(request, declared)
         counting = counting_of(data)
-        plan, guarantee = _promised(request, data, counting.sensitivity, counting.size)
+        plan, guarantee = promised(request, data, counting.sensitivity, counting.size)
         noise = plan.mechanism.noise_multiplier
         counting.per_record(noise)  # refuses what noise has no room for, before anything is spent
-        with _charged(request, data, guarantee, lambda: id_of(data)) as (key, token):
+        with charged(request, data, guarantee, "look", lambda: id_of(data)) as (key, token):
             values = noised(counting, data, noise, jax.random.fold_in(key, Purpose.LOOK))
         deviation = counting.deviation(noise)
         return Look(counting, values, deviation, data.unit, guarantee, data.schema, token)
     table = Table(as_table("data", request.data), declared, request.unit_id, request.max_rows)
     columns = Undeclared(table, functools.partial(_data_of, request), request.missing)
     data = columns.data
-    units = _declared_number(request, data)
-    of_texts = columns.delta_of_texts(_delta(request, data))
+    units = declared_number(request, data.num_train)
+    of_texts = columns.delta_of_texts(delta_of(request, data.num_train))
     sensitivity, size = columns.largest_sensitivity, columns.size(units)
-    plan, guarantee = _promised(request, data, sensitivity, size, of_texts)
+    plan, guarantee = promised(request, data, sensitivity, size, of_texts=of_texts)
     noise = plan.mechanism.noise_multiplier
     columns.require_visible(request.epsilon, noise, of_texts, units)
-    with _charged(request, data, guarantee, lambda: id_of_table(data, table)) as (key, token):
+    with charged(request, data, guarantee, "look", lambda: id_of_table(data, table)) as (
+        key,
+        token,
+    ):
         taken = columns.take(noise, key, of_texts)
     return replace(taken, guarantee=guarantee, token=token)
-
-
-def _promised(
-    request: LookArguments,
-    data: Dataset,
-    sensitivity: float,
-    dimension: int,
-    of_texts: float = 0.0,
-) -> tuple[PrivacyPlan, Guarantee]:
-    """The plan of a look, and its guarantee.
-
-    :param sensitivity: S of its counts. :param dimension: number of counts at most, public.
-    :param of_texts: part of delta for texts of one unit that pass their threshold.
-    """
-    settings = PrivacySettings(
-        epsilon=request.epsilon,
-        delta=_delta(request, data),
-        iterations=1,
-        sampling_rate=1.0,
-        sampler="poisson",
-        clip=sensitivity,
-        num_records=_declared_number(request, data),
-        seed=request.seed,
-    )
-    plan = make_plan(settings, data.num_train, delta_of_texts=of_texts)
-    plan = plan.for_noise_in(dimension).confirmed()
-    guarantee = plan.guarantee(
-        steps_taken=1,
-        unit=data.unit,
-        dimension=dimension,
-        caveats=(),
-        max_rows=None if data.units is None else data.units.max_rows,
-        covers_deletion=True,  # counts do not depend on the places of records
-    )
-    return plan, replace(guarantee, released="counts")
-
-
-def _declared_number(request: LookArguments, data: Dataset) -> int:
-    declared = data.num_train if request.num_records is None else request.num_records
-    return LAWS["poisson"].public_size(declared, data.num_train)
-
-
-def _delta(request: LookArguments, data: Dataset) -> float:
-    if request.delta is not None:
-        return request.delta
-    return default_delta(_declared_number(request, data))
-
-
-@contextlib.contextmanager
-def _charged(
-    request: LookArguments,
-    data: Dataset,
-    guarantee: Guarantee,
-    dataset_id: Callable[[], DatasetId],
-) -> Iterator[tuple[jax.Array, str]]:
-    """Key and token of a look that the ledger counts from here on."""
-    token = uuid.uuid4().hex
-    reservation = Reservation(
-        ledger_for(data, request.ledger),
-        dataset_id,
-        lambda: [guarantee],
-        model="look",
-        plan=lambda: token,
-        seed=request.seed,
-        over_cap=request.over_cap,
-    )
-    reservation.count_with(token)
-    reservation.reserve()
-    reservation.mark()  # from here on it counts, whatever becomes of this process
-    yield new_key() if request.seed is None else key_from_seed(request.seed), token
-    reservation.settle(1)
 
 
 def _declaration(request: LookArguments) -> Any:

@@ -10,10 +10,12 @@ import numpy as np
 
 from workbench import _validate
 from workbench.data import Dataset
-from workbench.fitting.evaluation import evaluation_key, in_blocks, predictor_of
+from workbench.fitting.evaluation import evaluation_key, predictor_of
 from workbench.inference.state import Purpose
 from workbench.inference.step import PrivateStep
-from workbench.models.covered_scores import CoveredScores, covered_scores
+from workbench.models.by_record import has_shape, in_blocks
+from workbench.models.estimates import Estimate
+from workbench.models.outcomes import Outcome, Predicted
 from workbench.noise.chacha20 import child_key, key_from_seed
 from workbench.privacy.chosen import Scored
 from workbench.privacy.guarantee import Guarantee
@@ -25,17 +27,23 @@ if TYPE_CHECKING:
     from workbench.fitting.spec import FitSpec
 
 __all__ = [
+    "NO_SCORES",
     "SCORES",
     "CoveredScorer",
     "NoScorer",
     "Scorer",
     "fields_of",
+    "outcome_of",
+    "predicted_of",
     "release_of",
     "require_private_evaluation",
-    "require_yes_or_no",
 ]
 
-SCORES = ("log_likelihood", "auc", "accuracy")
+SCORES = ("log_likelihood", "auc", "accuracy", "rmse", "mae")
+NO_SCORES = (
+    "has no scores that can be released through noise: it must predict the probability of yes, of "
+    "each class, or the mean of a number in declared bounds, each of one row."
+)
 
 
 class Scorer(Protocol):
@@ -73,7 +81,7 @@ class CoveredScorer(Scorer):
 
     def require(self, spec: FitSpec, step: PrivateStep) -> None:
         require_private_evaluation(spec.source, spec.privacy.sampler, "covered_scores")
-        require_yes_or_no(spec, step, "covered_scores")
+        outcome_of(spec, step, "covered_scores")
 
     def promised(self, plan: PrivacyPlan, guarantee: Guarantee) -> Guarantee:
         return Scored.of(guarantee, plan.score_noise)
@@ -85,21 +93,30 @@ class CoveredScorer(Scorer):
         return fields_of(release_of(fit, fit.plan.score_noise, key))
 
 
-def release_of(fit: PreparedFit, noise_multiplier: float, key: jax.Array) -> CoveredScores:
-    """The release of scores of a run that ended. :param key: which nothing else uses."""
-    held_out = tuple(map(np.asarray, fit.data.evaluation))
-    predict, params = fit.functions.predict, fit.unconstrained
-    probabilities = in_blocks(predict, params, held_out, evaluation_key(fit.key))
-    return covered_scores(held_out[-1], probabilities, key, noise_multiplier=noise_multiplier)
+def predicted_of(fit: PreparedFit) -> Predicted:
+    """What a run that ended says of its evaluation records: private, and for a release alone."""
+    data = fit.data
+    held_out = tuple(map(np.asarray, data.evaluation))
+    key = evaluation_key(fit.key)
+    predictions, densities = in_blocks(fit.functions.said, held_out, fit.unconstrained, key)
+    counts = None if data.units is None else np.asarray(data.units.evaluation_counts)
+    rows = None if counts is None else counts[counts > 0]
+    return Predicted(held_out[-1], predictions, densities, rows)
 
 
-def fields_of(scores: CoveredScores) -> dict[str, Any]:
+def release_of(fit: PreparedFit, noise_multiplier: float, key: jax.Array) -> Mapping[str, Estimate]:
+    """The scores of a run that ended. :param key: which nothing else uses."""
+    outcome = fit.spec.model.outcome(fit.data)
+    assert outcome is not None
+    return outcome.release(predicted_of(fit), key, noise_multiplier).scores
+
+
+def fields_of(estimates: Mapping[str, Estimate]) -> dict[str, Any]:
     """Fields of ``FitResult`` about scores with noise."""
-    estimates = {name: getattr(scores, name)() for name in SCORES}
     return {
         "metrics": {name: float(estimate.value) for name, estimate in estimates.items()},
         "metric_intervals": {
-            name: (round(float(estimate.low), 6), round(float(estimate.high), 6))
+            name: (float(estimate.low), float(estimate.high))
             for name, estimate in estimates.items()
         },
         "metrics_label": "covered",
@@ -122,10 +139,6 @@ def require_private_evaluation(data: Dataset, sampler: str, argument: str) -> No
         raise _validate.ArgumentError(
             argument, True, "is for private evaluation records: those of public ones are exact."
         )
-    if data.units is not None:
-        raise _validate.ArgumentError(
-            "data", data.name, f"has several rows of one {data.unit}, whose scores have no noise."
-        )
     if not LAWS[sampler].hides_size:
         raise _validate.ArgumentError(
             "sampler",
@@ -135,24 +148,23 @@ def require_private_evaluation(data: Dataset, sampler: str, argument: str) -> No
         )
 
 
-def require_yes_or_no(spec: FitSpec, step: PrivateStep, argument: str) -> None:
-    """Check that a model predicts probabilities of class 1, by public facts alone.
+def outcome_of(spec: FitSpec, step: PrivateStep, argument: str) -> Outcome:
+    """What a fit predicts, checked by public facts alone.
 
-    :raises ArgumentError: naming ``argument``, which asks for scores.
+    :raises ArgumentError: naming ``argument``, which asks for scores, where there are none.
     """
     model, data = spec.model, spec.data
-    shape: tuple[int, ...] = ()
-    is_binary = len(data.classes) == 2 or model.options.get("family") == "bernoulli"
-    if is_binary and model.predict is not None and data.evaluation[-1].ndim == 1:
-        record = tuple(
-            jax.ShapeDtypeStruct((1, *array.shape[1:]), array.dtype) for array in data.evaluation
-        )
-        key = evaluation_key(key_from_seed(0))
-        shape = jax.eval_shape(predictor_of(step, model), step.model.initial, record, key).shape
-    if shape != (1,):
-        raise _validate.ArgumentError(
-            argument,
-            model.name,
-            "does not predict a probability of yes or no, and others have no private score yet.",
-            remedy="Declare the evaluation records public, if they are (evaluation_is_public).",
-        )
+    outcome = model.outcome(data)
+    if outcome is not None and (data.units is None or not data.units.are_padded):
+        is_read = not (outcome.uses_densities and step.model.uses_base_noise)
+        if is_read and not (outcome.prediction_shape is not None and model.predict is None):
+            said = predictor_of(step, model, outcome)
+            key = evaluation_key(key_from_seed(0))
+            if has_shape(outcome, said, data.evaluation, step.model.initial, key):
+                return outcome
+    raise _validate.ArgumentError(
+        argument,
+        model.name,
+        NO_SCORES,
+        remedy="Declare the evaluation records public, if they are (evaluation_is_public).",
+    )

@@ -19,6 +19,7 @@ from workbench.formula.counts import EVEN
 from workbench.formula.family import Array, Family, Gradient, Units, Values
 from workbench.formula.response import Response
 from workbench.models import scoring
+from workbench.models.outcomes import Classes, Outcome
 
 __all__ = ["Categorical", "Cumulative"]
 
@@ -53,6 +54,9 @@ class _Levels(Family):
         self, response: Response, predictor: Array, parameters: Values, **extras: Array
     ) -> Array:
         return jnp.exp(self.log_probabilities(response, predictor, parameters))
+
+    def outcome(self, response: Response) -> Outcome:
+        return Classes(len(response.levels))
 
     def scores(
         self, response: Response, y: np.ndarray, predictions: np.ndarray, **extras: np.ndarray

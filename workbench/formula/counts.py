@@ -17,6 +17,7 @@ from workbench.formula.family import Array, Chances, Family, Gradient, Values
 from workbench.formula.likelihoods import NegativeBinomialOfMean, PoissonOfMean, Successes
 from workbench.formula.response import MOST, Response
 from workbench.models import scoring
+from workbench.models.outcomes import Outcome, YesOrNo
 
 __all__ = ["EVEN", "Bernoulli", "Binomial", "NegativeBinomial", "Poisson"]
 
@@ -55,6 +56,9 @@ class Bernoulli(Chances):
         if self.link == "logit":
             return dist.Bernoulli(logits=predictor)
         return Successes(*links.log_probabilities(self.link, predictor), 1)
+
+    def outcome(self, response: Response) -> Outcome:
+        return YesOrNo()
 
     def scores(
         self, response: Response, y: np.ndarray, predictions: np.ndarray, **extras: np.ndarray

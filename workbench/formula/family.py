@@ -18,6 +18,7 @@ from numpyro import distributions as dist
 from workbench import _validate
 from workbench.formula import links
 from workbench.formula.response import LARGEST, Response
+from workbench.models.outcomes import Numbers, Outcome
 
 __all__ = ["Chances", "Family", "Gradient", "Units", "number_scores"]
 
@@ -237,6 +238,10 @@ class Family:
     ) -> dict[str, float]:
         """``{metric: value}`` of expected responses for encoded ones."""
         return number_scores(y, predictions)
+
+    def outcome(self, response: Response) -> Outcome:
+        """What is predicted, for scores through noise."""
+        return Numbers(*response.bounds)
 
     # ---- for subclasses --------------------------------------------------------------------------
 

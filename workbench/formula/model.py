@@ -27,7 +27,8 @@ from workbench.formula.prior_table import PriorLine, checked_priors, prior_lines
 from workbench.formula.priors import text_of
 from workbench.formula.records import Columns, columns_of_formula
 from workbench.formula.regression import INTERCEPT, WEIGHTS, Joint, MeanField, Regression
-from workbench.models import LinearPredictor, Model, NormalResiduals, OwnUnits, pictures
+from workbench.models import LinearPredictor, Model, NormalResiduals, OwnUnits, clip_share, pictures
+from workbench.models.outcomes import Outcome
 
 __all__ = ["FormulaModel", "formula"]
 
@@ -179,6 +180,10 @@ class FormulaModel(Model):
     def target_words(self) -> str:
         """See ``Model.target_words``."""
         return self.columns.target_words
+
+    def outcome(self, dataset: Dataset) -> Outcome | None:
+        """See ``Model.outcome``."""
+        return self.columns.family.outcome(self.columns.response)
 
     @property
     def own_units(self) -> OwnUnits | None:
@@ -452,8 +457,6 @@ def _advice(
         len(effects.columns) * (1 + columns.family.group_scale(columns.response) ** 2)
         for effects in design.groups
     )
-    signal = (num_records * epsilon / max(1, size)) ** (1 / 3)
-    fraction = min(1.0, max(min(0.7, 0.1 * signal), 0.05 * signal))
     largest = gradient.size * math.sqrt(size + 1 + of_groups)
     mean, even = (total / 3 + 1 + of_groups for total in (_size(design, fillings), size))
     typical = largest * math.sqrt(mean / even)
@@ -462,7 +465,7 @@ def _advice(
         gradient.is_bound and not design.groups and not columns.family.parameters(columns.response)
     )
     return {
-        "clip": fraction * typical,
+        "clip": clip_share(num_records * epsilon / max(1, size)) * typical,
         "adapts_clip": not gradient.is_bound and num_records * epsilon >= visible * max(1, size),
         **({"largest_clip": largest} if bounded else {}),
     }

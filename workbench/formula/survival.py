@@ -18,6 +18,7 @@ from workbench.formula import links
 from workbench.formula.family import Array, Family, Gradient, Values
 from workbench.formula.likelihoods import TimeToEvent
 from workbench.formula.response import Response
+from workbench.models.outcomes import Numbers, Outcome
 
 __all__ = ["Exponential", "Weibull"]
 
@@ -100,6 +101,9 @@ class Exponential(Family):
         """
         log_scale, shape = self._scale_and_shape(response, predictor, parameters)
         return jnp.exp(-links.safe_exp(shape * (jnp.log(times) - log_scale)))
+
+    def outcome(self, response: Response) -> Outcome:
+        return Numbers(*response.bounds, has_errors=False)
 
     def scores(
         self, response: Response, y: np.ndarray, predictions: np.ndarray, **extras: np.ndarray

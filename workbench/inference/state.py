@@ -49,6 +49,7 @@ class Purpose(enum.IntEnum):
     UNDECLARED = 106
     RUNS = 107
     SCORES = 108
+    RANKS = 109
 
 
 class DPVIState(NamedTuple):

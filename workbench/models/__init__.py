@@ -9,6 +9,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from workbench.models.builders import BUILDERS, builder
+from workbench.models.clip_rule import clip_share
 from workbench.models.files import from_file
 from workbench.models.model import LinearPredictor, Model, NormalResiduals, OwnUnits
 from workbench.models.options import Option
@@ -31,6 +32,7 @@ __all__ = [
     "NormalResiduals",
     "Option",
     "OwnUnits",
+    "clip_share",
     "from_file",
     "get",
     "names",

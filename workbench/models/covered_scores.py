@@ -10,46 +10,28 @@ sets are at a distance of at most sqrt(2) under add_or_remove_one, and of sqrt(3
 and replace_special, where a record may leave one count for another.
 
 Numbers are whole multiples of a spacing, and so is the noise (``noise.integers``): accountants of
-the Gaussian mechanism hold.
-
-Intervals are inverted tests. A score r of population shares x solves an equation W(x; r) = 0 that
-is linear in the counts, or for AUC linear in those of each class. r is in the interval if W at the
-noised counts is within 1.645 standard deviations of 0, where the variance is estimated without
-bias. If noise hides the denominator of r, the interval is all of its range, as it should be
-(Fieller 1954).
+the Gaussian mechanism hold. Intervals are those of ``estimates``: W is linear in the counts, or for
+AUC linear in those of each class.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import jax
 import numpy as np
 
 from workbench import _validate
-from workbench.data.counting import with_noise
-from workbench.noise.integers import FINEST
+from workbench.data.counting import weighed, with_noise
+from workbench.models.estimates import Estimate, deviation, estimate, means_of_units, spacings
 from workbench.privacy.steps import SENSITIVITY
 
-__all__ = ["BINS", "CoveredScores", "Estimate", "covered_scores"]
+__all__ = ["BINS", "CoveredScores", "covered_scores"]
 
 BINS = 20  # by default
 _CUT = 4.0
-_NOISE = 2.0 ** (11 + FINEST)  # standard deviation of the finest noise, in spacings
-_NORMAL = 1.6448536269514722  # standard deviations of a 90 % interval
-_POINTS = 201  # of a score's range that are tested at once
 _MOVED = {"add_or_remove_one": 2.0, "replace_one": 3.0, "replace_special": 3.0}  # squared
-
-
-class Estimate(NamedTuple):
-    """A score and its 90 % interval."""
-
-    value: float
-    low: float
-    high: float
 
 
 @dataclass(frozen=True)
@@ -88,7 +70,7 @@ class CoveredScores:
             return self.log_likelihoods - means * total, noise + np.maximum(squares, 0.0)
 
         value = self.log_likelihoods / total if total > 0 else -math.log(2)
-        return _estimate(value, (-self.cut, 0.0), test)
+        return estimate(value, (-self.cut, 0.0), test)
 
     def accuracy(self) -> Estimate:
         """The share of records whose class was the likelier one."""
@@ -148,7 +130,7 @@ class CoveredScores:
             variance = np.maximum(variance, of_noise) + np.maximum(of_records, 0.0)
             return pairs - scores * all_pairs, variance
 
-        return _estimate(pairs / all_pairs if all_pairs > 0 else 0.5, (0.0, 1.0), test)
+        return estimate(pairs / all_pairs if all_pairs > 0 else 0.5, (0.0, 1.0), test)
 
     def _share(self, of_share: np.ndarray, of_all: np.ndarray) -> Estimate:
         """The share of the records of ``of_all`` that are in ``of_share``, masks of the counts."""
@@ -161,29 +143,7 @@ class CoveredScores:
 
         total = float(self.counts[of_all].sum())
         value = float(self.counts[of_share].sum()) / total if total > 0 else 0.5
-        return _estimate(value, (0.0, 1.0), test)
-
-
-def _estimate(
-    value: float,
-    limits: tuple[float, float],
-    test: Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]],
-) -> Estimate:
-    """The estimate, with the smallest interval around it that has all scores that a test accepts.
-
-    :param limits: of the score.
-    :param test: W and its variance at scores, float[n] each.
-    """
-    value = min(max(value, limits[0]), limits[1])
-    low, high = limits
-    for _ in range(2):  # the second time within a step of the first
-        grid = np.linspace(low, high, _POINTS)
-        difference, variance = test(grid)
-        accepted = grid[np.abs(difference) <= _NORMAL * np.sqrt(variance)]
-        ends = [value, *accepted[:1], *accepted[-1:]]
-        step = grid[1] - grid[0]
-        low, high = max(min(ends) - step, limits[0]), min(max(ends) + step, limits[1])
-    return Estimate(value, low, high)
+        return estimate(value, (0.0, 1.0), test)
 
 
 def covered_scores(
@@ -192,13 +152,12 @@ def covered_scores(
     key: jax.Array,
     *,
     noise_multiplier: float,
+    rows: np.ndarray | None = None,
     relation: str = "add_or_remove_one",
     cut: float = _CUT,
     bins: int = BINS,
 ) -> CoveredScores:
     """Scores of predicted probabilities of class 1, through one release of whole numbers.
-
-    The privacy unit is a record: no person may have several.
 
     It costs what one step without sampling costs at this noise multiplier: ``Phase(1.0,
     noise_multiplier, 1)``, and in delta ``noise.integers.delta_cost`` of 2 ``bins`` + 1 draws.
@@ -215,6 +174,8 @@ def covered_scores(
     :param probability: of class 1, float[B]. One that is not a number counts as one half.
     :param key: a ChaCha20 key that is used for nothing else.
     :param noise_multiplier: sigma, as accountants take it.
+    :param rows: how many of the records each privacy unit has, one after another: they weigh 1
+        together. By default each has one.
     :param relation: "add_or_remove_one", "replace_one" or "replace_special".
     :param cut: bound of a log-likelihood in nats, public, in [0.1, 100].
     :param bins: an even number, 2 to 1000, public.
@@ -224,24 +185,21 @@ def covered_scores(
     """
     cut = _validate.number("cut", cut, at_least=0.1, at_most=100)
     bins = 2 * (_validate.integer("bins", bins, at_least=2, at_most=1000) // 2)
-    sigma = _validate.number("noise_multiplier", noise_multiplier, at_least=0.1, at_most=1e5)
     relation = _validate.choice("relation", relation, _MOVED)
-    moved = math.sqrt(_MOVED[relation]) / SENSITIVITY[relation]
-    per_record = math.floor(_NOISE / (sigma * moved * (1 + 1e-9)))
-    if per_record < 1:
-        raise _validate.ArgumentError(
-            "noise_multiplier", sigma, "is more noise than whole numbers hold."
-        )
+    per_record = spacings(noise_multiplier, math.sqrt(_MOVED[relation]) / SENSITIVITY[relation])
+    of_unit = np.ones(len(target), np.int64) if rows is None else np.asarray(rows, np.int64)
+    weights = np.repeat(per_record // of_unit, of_unit)  # those of a unit are one record together
     is_one = np.asarray(target) == 1
     with np.errstate(divide="ignore", invalid="ignore"):
         chances = np.clip(np.nan_to_num(np.asarray(probability, np.float64), nan=0.5), 0.0, 1.0)
         odds = np.log(chances) - np.log1p(-chances)
     column = np.clip(np.floor((odds + cut) * (bins / (2 * cut))), 0, bins - 1).astype(np.int64)
-    counts = np.bincount(column + bins * is_one, minlength=2 * bins) * per_record
+    counts = weighed(column + bins * is_one, weights, 2 * bins)
     # fractions of the bound, rounded: at most per_record spacings for each record
     fractions = np.minimum(np.logaddexp(0.0, np.where(is_one, -odds, odds)) / cut, 1.0)
-    total = np.rint(fractions * per_record).astype(np.int64).sum(keepdims=True)
+    parts = np.rint(means_of_units(fractions, rows) * per_record)
+    total = parts.astype(np.int64).sum(keepdims=True)
     noised = with_noise(np.concatenate([counts, total]), per_record, key)
     return CoveredScores(
-        noised[:-1].reshape(2, bins), -cut * float(noised[-1]), _NOISE / per_record, cut
+        noised[:-1].reshape(2, bins), -cut * float(noised[-1]), deviation(per_record), cut
     )

@@ -13,6 +13,7 @@ import numpy as np
 from numpyro.infer.autoguide import AutoGuide, AutoNormal
 
 from workbench import _validate
+from workbench.models.outcomes import Classes, Numbers, Outcome, YesOrNo
 from workbench.models.relations import records_of, relations_of
 from workbench.models.scoring import binary_scores
 
@@ -243,6 +244,20 @@ class Model:
         says it.
         """
         return ""
+
+    def outcome(self, dataset: Dataset) -> Outcome | None:
+        """What is predicted of a record, for scores through noise; None where no such scores are
+        known.
+
+        :param dataset: as of ``view``.
+        """
+        if dataset.arrays[-1] != "y":
+            return None
+        if dataset.classes:
+            return YesOrNo() if len(dataset.classes) == 2 else Classes(len(dataset.classes))
+        if dataset.target_bounds is None:
+            return None
+        return Numbers(*dataset.target_bounds, has_errors=self.predict is not None)
 
     def arrays_of(self, frame: pd.DataFrame) -> dict[str, np.ndarray] | None:
         """The arrays that the model predicts from, of a table in its own units; None unless it

@@ -9,7 +9,11 @@ from typing import TYPE_CHECKING, Any
 from workbench import _lazy
 
 if TYPE_CHECKING:  # what __getattr__ returns, for editors and type checkers
-    from workbench.plots.checks import points_check_figure, predictive_check_figure
+    from workbench.plots.checks import (
+        covered_check_figure,
+        points_check_figure,
+        predictive_check_figure,
+    )
     from workbench.plots.curves import training_figure
     from workbench.plots.groups import group_effects_figure
     from workbench.plots.images import image_grid_figure, latent_grid_figure, reconstructions_figure
@@ -30,6 +34,7 @@ _HOMES = {
     "calibration_figure": "utility",
     "coefficients_figure": "posterior",
     "comparison_figure": "privacy",
+    "covered_check_figure": "checks",
     "effect_figure": "responses",
     "epsilon_figure": "privacy",
     "forest_figure": "posterior",

@@ -31,7 +31,7 @@ from workbench.plots.style import (
     use_line,
 )
 
-__all__ = ["points_check_figure", "predictive_check_figure"]
+__all__ = ["covered_check_figure", "points_check_figure", "predictive_check_figure"]
 
 _MOST_EXACT = 400  # records; with more, sums of Bernoulli draws are approximated by Gaussians
 _MOST_DRAWS = 200  # posterior draws that replicated data sets are made from
@@ -77,6 +77,40 @@ def predictive_check_figure(
     calibration_axes, replication_axes = figure.subplots(1, 2)
     _calibration(calibration_axes, outcomes, chances.mean(axis=0), bins)
     _replicated_shares(replication_axes, outcomes, chances)
+    return figure
+
+
+def covered_check_figure(
+    bins: Sequence[tuple[float, float, float, tuple[float, float, float]]],
+    label: str,
+    *,
+    title: str = "calibration",
+) -> Figure:
+    """Shares by bin with their intervals, and those of a right model; 4.8 x 3.7 inches.
+
+    >>> bins = [(0, 0.5, 0.5, (0.4, 0.3, 0.5)), (0.5, 1, 0.5, (0.6, 0.5, 0.7))]
+    >>> figure = wb.plots.covered_check_figure(bins, "covered")
+
+    :param bins: where each begins and ends, the share that is expected there, and the share with
+        the low and the high end of its 90 % interval, as ``wb.evaluate`` has them. Where the same
+        is expected everywhere they are ranks among draws, else predicted probabilities.
+    :param label: of the shares.
+    """
+    figure = new_figure(4.8, 3.7, title, use_line(label))
+    low, high, expected = (np.array([row[index] for row in bins]) for index in range(3))
+    shares, *ends = (np.array([row[3][index] for row in bins]) for index in range(3))
+    is_even = np.ptp(expected) == 0
+    axes = dress(
+        figure.add_subplot(),
+        "",
+        "rank of the target among the model's draws" if is_even else "predicted probability of 1",
+        "share of the records" if is_even else "share of ones",
+    )
+    line = expected[[0, -1]] if is_even else [0, 1]
+    axes.plot([0, 1], line, color=QUIET, linewidth=1, linestyle=LINES[3], label="a right model")
+    _shares(axes, (low + high) / 2, shares, *ends)
+    axes.set(xlim=(0, 1), ylim=(0, 1.1 * max(ends[1].max(), expected[0]) if is_even else 1))
+    legend_above(axes, width=4.8)
     return figure
 
 
@@ -142,6 +176,19 @@ def points_check_figure(
     return figure
 
 
+def _shares(axes: Axes, at: ArrayLike, shares: ArrayLike, low: ArrayLike, high: ArrayLike) -> None:
+    axes.vlines(at, low, high, color=COLOURS[0], linewidth=1.8)
+    axes.plot(
+        at,
+        shares,
+        linestyle="none",
+        marker="o",
+        markersize=5,
+        color=COLOURS[0],
+        label="share and 90 % interval",
+    )
+
+
 def _calibration(axes: Axes, outcomes: np.ndarray, predicted: np.ndarray, bins: int) -> None:
     from scipy.stats import binomtest  # takes long to import
 
@@ -159,16 +206,7 @@ def _calibration(axes: Axes, outcomes: np.ndarray, predicted: np.ndarray, bins: 
         binomtest(*counted).proportion_ci(0.9, method="wilson")
         for counted in zip(ones.tolist(), total.tolist(), strict=True)
     ]
-    axes.vlines(middle, *zip(*intervals, strict=True), color=COLOURS[0], linewidth=1.8)
-    axes.plot(
-        middle,
-        ones / total,
-        linestyle="none",
-        marker="o",
-        markersize=5,
-        color=COLOURS[0],
-        label="share and 90 % interval",
-    )
+    _shares(axes, middle, ones / total, *zip(*intervals, strict=True))
     if bins <= 10:
         for number in np.flatnonzero(filled):
             count = counts[number]

@@ -79,6 +79,8 @@ _SINGLE_RELEASES = {
     "column products of each record was",
     "counts": "The guarantee comes from a single release, of counts over all records: the counts "
     "that a record adds 1 to form a vector",
+    "scores": "The guarantee comes from a single release, of scores of a fit: what each record "
+    "adds to counts and sums forms a vector",
 }
 _AGAINST_STORAGE = (
     "It also holds against an observer of the storage, who sees where and in which order the "
@@ -209,7 +211,7 @@ class Guarantee:
     :param adapts_clip: whether C followed what was released before. Noise was sigma times the C of
         each step.
     :param released: what noise was added to: sums of "gradients" in each step, or once "sums" of
-        products of columns or "counts" of their values.
+        products of columns, "counts" of their values, or "scores" of a fit.
     :param against_storage: whether it also holds against an observer of the storage, who sees every
         read and write of an encrypted file of records and of its scratch file.
     :param covers_deletion: whether it also holds where a removed record's row is deleted and later
@@ -427,7 +429,7 @@ class Guarantee:
         )
         if self.released != "gradients":
             origin = _SINGLE_RELEASES[self.released]
-        if self.released == "counts":
+        if self.released in ("counts", "scores"):
             clipped = f"of norm {self.clip:g} at most"
         lines = [
             f"{origin} {clipped}, Gaussian noise of {self.noise_multiplier:g} times that norm "

@@ -29,7 +29,9 @@ from workbench.data.look import scales_from_dict
 from workbench.data.preprocessing import listed, numbers_in, unmasked
 from workbench.data.schema import Schema, columns_of
 from workbench.inference import program_cache
+from workbench.models.by_record import Said, in_blocks, said_of
 from workbench.models.model import Model, inputs_of
+from workbench.models.outcomes import Outcome
 from workbench.noise.chacha20 import fast_key, key_from_seed, new_key
 from workbench.record_model.elbo import held_out, predictive
 from workbench.record_model.model import RecordModel
@@ -374,6 +376,63 @@ class Predictor:
         if self.model.predict is not None:
             metrics |= self.model.score(np.asarray(records[-1]), self.predict(inputs_of(records)))
         return metrics
+
+    def by_record(self, outcome: Outcome) -> Callable[..., Said]:
+        """Function of records that says predictions and log densities of them one by one
+        (``by_record.said_of``).
+        """
+        split_model = self.split
+        predict = self.model.predict or self._mean
+        of_values = self._values(self._places(_SCORE_DRAWS))
+        if self._has_no_guide:
+            shared = {name: jnp.asarray(of_values[name]) for name in split_model.shared}
+        else:
+            draws = jax.random.split(fast_key(key_from_seed(0)), _SCORE_DRAWS)
+            unconstrained = self._unconstrained()
+            shared = jax.vmap(lambda draw: split_model.release_point(unconstrained, draw)[0])(draws)
+        # of a model without global latents one draw, of nothing
+        values = {name: jnp.asarray(value) for name, value in of_values.items()} or {
+            "": jnp.zeros(1)
+        }
+        return functools.partial(
+            said_of,
+            outcome,
+            lambda drawn, *arrays: predict(self.params | drawn, *arrays),
+            split_model,
+            values,
+            shared,
+        )
+
+    def ranks(self, records: tuple[np.ndarray, ...], words: np.ndarray) -> np.ndarray:
+        """The rank of each target among draws of the model for its record, as a share, float[B]:
+        uniform on [0, 1] where the model is right. Ties are broken at random.
+
+        :param words: uint32[B, 2] at random, a secret seed for each record: with one that follows
+            from a record's place, a record more would move the others.
+        """
+        site, params = self._observed, self.params
+        values = {
+            name: jnp.asarray(value) for name, value in self._values(self._places(_DRAWS)).items()
+        }
+        count = min((len(value) for value in values.values()), default=1)
+
+        def drawn(
+            latents: dict[str, jax.Array], key: jax.Array, record: tuple[jax.Array, ...]
+        ) -> jax.Array:
+            inputs = tuple(array[None] for array in record)
+            return self._trace(params | latents, key, inputs, 1)[site]["value"][0]
+
+        def rank(word: jax.Array, *record: jax.Array) -> jax.Array:
+            tie = fast_key(word)
+            keys = jax.random.split(jax.random.fold_in(tie, 1), count)
+            made = jax.vmap(drawn, (0, 0, None))(values, keys, inputs_of(record))
+            below, equal = jnp.sum(made < record[-1]), jnp.sum(made == record[-1])
+            return (below + jax.random.uniform(tie) * (equal + 1)) / (count + 1)
+
+        ranked = jax.jit(lambda block: (jax.vmap(rank)(*block),))
+        (shares,) = in_blocks(ranked, (words, *records))
+        assert shares is not None
+        return shares
 
     def _unconstrained(self) -> dict[str, Any]:
         return self.split.unconstrain(self.params)

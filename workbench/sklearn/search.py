@@ -54,7 +54,7 @@ class PrivateSearchCV(ClassifierMixin, OwnArguments):
         sampling_rate, clip and learning_rate.
     :param epsilon: privacy loss of the whole choice.
     :param runs: how many fits there are on average; there are at most ten times as many.
-    :param scoring: log_likelihood, auc or accuracy, by which the best fit is chosen.
+    :param scoring: log_likelihood, auc, accuracy, rmse or mae, by which the best fit is chosen.
     :param delta: of the whole choice; by default that of the estimator.
     :param evaluation_fraction: share of the rows held out.
 

@@ -1,0 +1,120 @@
+"""One release of counts or sums from all records: its noise, its promise and its ledger row."""
+
+from __future__ import annotations
+
+import contextlib
+import uuid
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any, Protocol
+
+import jax
+
+from workbench.data import Dataset
+from workbench.ledger.ledger import DatasetId
+from workbench.ledger.reservation import Reservation, ledger_for
+from workbench.noise.chacha20 import key_from_seed, new_key
+from workbench.privacy.guarantee import Guarantee
+from workbench.privacy.plan import PrivacyPlan, PrivacySettings, default_delta, make_plan
+from workbench.privacy.steps import LAWS
+
+__all__ = ["SingleRelease", "charged", "declared_number", "delta_of", "promised"]
+
+
+class SingleRelease(Protocol):
+    """What a user asks of one release: the arguments of ``look`` and of ``evaluate``."""
+
+    @property
+    def epsilon(self) -> float: ...
+    @property
+    def delta(self) -> float | None: ...
+    @property
+    def num_records(self) -> int | None: ...
+    @property
+    def seed(self) -> int | None: ...
+    @property
+    def ledger(self) -> Any: ...
+    @property
+    def over_cap(self) -> str | None: ...
+
+
+def declared_number(request: SingleRelease, size: int) -> int:
+    """The public number of records. :param size: how many there are."""
+    return LAWS["poisson"].public_size(request.num_records or size, size)
+
+
+def delta_of(request: SingleRelease, size: int) -> float:
+    """Delta as it was asked for, else that of so many records. :param size: as there."""
+    if request.delta is not None:
+        return request.delta
+    return default_delta(declared_number(request, size))
+
+
+def promised(
+    request: SingleRelease,
+    data: Dataset,
+    sensitivity: float,
+    dimension: int,
+    *,
+    size: int | None = None,
+    of_texts: float = 0.0,
+    released: str = "counts",
+) -> tuple[PrivacyPlan, Guarantee]:
+    """The plan of a release, and its guarantee, under add_or_remove_one.
+
+    :param sensitivity: how far a record moves the numbers. :param dimension: how many there are at
+        most, public. :param size: of records that are read; those of training by default.
+    :param of_texts: part of delta for texts of one unit that pass their threshold.
+    :param released: as of ``Guarantee``.
+    """
+    number = data.num_train if size is None else size
+    settings = PrivacySettings(
+        epsilon=request.epsilon,
+        delta=delta_of(request, number),
+        iterations=1,
+        sampling_rate=1.0,
+        sampler="poisson",
+        clip=sensitivity,
+        num_records=declared_number(request, number),
+        seed=request.seed,
+    )
+    plan = make_plan(settings, number, delta_of_texts=of_texts)
+    plan = plan.for_noise_in(dimension).confirmed()
+    guarantee = plan.guarantee(
+        steps_taken=1,
+        unit=data.unit,
+        dimension=dimension,
+        caveats=(),
+        max_rows=None if data.units is None else data.units.max_rows,
+        covers_deletion=True,  # numbers do not depend on the places of records
+    )
+    return plan, replace(guarantee, released=released)
+
+
+@contextlib.contextmanager
+def charged(
+    request: SingleRelease,
+    data: Dataset,
+    guarantee: Guarantee,
+    name: str,
+    dataset_id: Callable[[], DatasetId],
+) -> Iterator[tuple[jax.Array, str]]:
+    """Key and token of a release that the ledger counts from here on.
+
+    :param name: of what is released, in the ledger.
+    """
+    token = uuid.uuid4().hex
+    reservation = Reservation(
+        ledger_for(data, request.ledger),
+        dataset_id,
+        lambda: [guarantee],
+        model=name,
+        plan=lambda: token,
+        seed=request.seed,
+        over_cap=request.over_cap,
+    )
+    reservation.count_with(token)
+    reservation.reserve()
+    reservation.mark()  # from here on it counts, whatever becomes of this process
+    yield new_key() if request.seed is None else key_from_seed(request.seed), token
+    reservation.settle(1)
