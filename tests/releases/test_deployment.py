@@ -7,6 +7,8 @@ from pathlib import Path
 
 import jsonschema
 import numpy as np
+import numpyro
+import numpyro.distributions as dist
 import pandas as pd
 import pytest
 import yaml
@@ -63,6 +65,11 @@ def looked(private_data):
     return wb.look(frame, schema=schema, epsilon=1.0, delta=1e-4, ledger=False)
 
 
+def evaluated(private_data):
+    result = fitted(private_data, ledger=False)
+    return wb.evaluate(result, private_data, epsilon=1.0, delta=1e-4, ledger=False)
+
+
 def persons(private_data):
     random = np.random.default_rng(3)
     frame = pd.DataFrame({"dose": random.uniform(0, 9, 200), "who": np.repeat(range(50), 4)})
@@ -98,6 +105,7 @@ KINDS = {
     "look before": lambda data: formula(ledger=False, iterations=20, privacy=wb.Privacy(look=0.1)),
     "choice": choice,
     "look": looked,
+    "evaluation": evaluated,
     "persons": persons,
     "sweep": swept,
     "shuffle": by("shuffle"),
@@ -127,6 +135,38 @@ def test_an_entry_is_valid_and_complete(private_data, kind):
     text = text_of(entry)
     assert "None" not in text
     assert "  " not in " ".join(line.strip() for line in text.splitlines())
+
+
+def cancelled(private_data):
+    looks = iter(range(100))
+    follow = wb.Execution(on_snapshot=lambda snapshot: None, stop=lambda: next(looks) > 1)
+    result = fitted(private_data, ledger=False, execution=follow)
+    assert result.status == "cancelled"
+    return result
+
+
+def of_a_person(private_data):
+    """A model of one's own, which a reviewer does not have."""
+
+    def model(x, y=None, size=None):
+        weights = numpyro.sample("weights", dist.Normal(0, 1).expand([2]).to_event(1))
+        with numpyro.plate("records", size or len(x), subsample_size=len(x)):
+            numpyro.sample("y", dist.Bernoulli(logits=x @ weights), obs=y)
+
+    return wb.fit(model, private_data, epsilon=1.0, delta=1e-4, iterations=20, ledger=False)
+
+
+FITS = {name: make for name, make in KINDS.items() if name not in ("look", "sweep", "evaluation")}
+
+
+@pytest.mark.parametrize("kind", some_of([*FITS, "cancelled", "of a person"], 4, 1))
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_no_check_of_a_release_fails(private_data, kind, tmp_path):
+    make = {**FITS, "cancelled": cancelled, "of a person": of_a_person}[kind]
+    with fakes.installed():
+        result = make(private_data)
+    folder = wb.release(result, tmp_path / "folder", describe=ANSWERS)
+    assert failures(folder) == {}
 
 
 def test_what_is_known_is_that_of_the_guarantee(private_data):

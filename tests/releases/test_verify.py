@@ -167,6 +167,15 @@ def test_a_digest_that_is_changed_names_its_file(released, copy_of):
             "report.html says epsilon 0.1",
         ),
         ("report.html", "</body>", "<p>epsilon is 0.2</p></body>", "report", "says epsilon 0.2"),
+        ("report.html", "</body>", "<p>\u03b5 = 0.2</p></body>", "report", "says epsilon 0.2"),
+        (
+            "report.html",
+            "</body>",
+            "<script>x</script></body>",
+            "report",
+            "has script: do not open",
+        ),
+        ("report.html", "<body>", "<body onload=x>", "report", "report.html has onload"),
         ("report.html", ">0.0001<", ">0.00001<", "report", 'report.html lacks "delta | 0.0001"'),
         ("report.html", "<td>whole numbers</td>", "<td>exact</td>", "report", "whole numbers"),
         ("check_epsilon.py", "1.002", "9.002", "script", "check_epsilon.py was altered"),
@@ -229,6 +238,15 @@ def test_whatever_is_in_a_file_is_one_sentence(released, copy_of, content):
         answer = wb.verify(copy)
         assert answer.status == "failed"
         assert all("\n" not in finding.sentence for finding in answer)
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="this system has no pipes")
+def test_a_pipe_in_place_of_a_file_is_not_waited_for(released, copy_of):
+    copy = copy_of(released)
+    for name in ("statement.txt", "ledger.json", "report.html", "check_epsilon.py"):
+        (copy / name).unlink()
+        os.mkfifo(copy / name)
+    assert "statement.txt cannot be read" in failures(copy)["files"]
 
 
 def test_a_manifest_reads_no_file_outside_of_the_folder(released, copy_of, tmp_path):

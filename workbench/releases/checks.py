@@ -34,7 +34,7 @@ __all__ = ["CHECKS", "Answer", "Status", "script"]
 
 Status = Literal["passed", "failed", "not checked"]
 _NUMBER = re.compile(r"\d")
-_EPSILON = re.compile(r"epsilon(?: is| of)?\W{1,3}(\d[\d.e+-]*\d|\d)")
+_EPSILON = re.compile(r"(?:epsilon|\u03b5)(?: is| of)?\W{1,3}(\d[\d.e+-]*\d|\d)")
 
 
 class Answer(NamedTuple):
@@ -149,13 +149,13 @@ def _report(contents: Contents) -> Answer:
     """The report has the statement, the settings and the tables of the result, and no other
     epsilon.
     """
-    result, page = contents.result, f"\n{contents.report}\n"
+    result, page = contents.result, "\n".join(["", *contents.report.blocks, ""])
     fit = result.guarantee
     rows: list[Sequence[str]] = [*settings_rows(result)]
     if result.model_is_known:
         rows += [*summary_rows(result), *coefficient_rows(result)[1]]
-    blocks = fit.statement().split("\n\n") + ["\n".join(filter(None, row)) for row in rows]
-    blocks = ["\n".join(" ".join(line.split()) for line in text.splitlines()) for text in blocks]
+    cells = [*([paragraph] for paragraph in fit.statement().split("\n\n")), *rows]
+    blocks = ["\n".join(filter(None, (" ".join(cell.split()) for cell in row))) for row in cells]
 
     def problems() -> Iterator[str]:
         for block in blocks:
@@ -166,6 +166,8 @@ def _report(contents: Contents) -> Answer:
         )
         for epsilon in sorted(said - expected - {fit.epsilon, fit.epsilon_taken}):
             yield f"{REPORT} says epsilon {epsilon:g}, which the result does not have"
+        if contents.report.programs:
+            yield f"{REPORT} has {', '.join(sorted(contents.report.programs))}: do not open it"
         if ("\nThis run was stopped early" in page) != (result.status == "cancelled"):
             yield f"{REPORT} says otherwise how the run ended than status {result.status}"
 

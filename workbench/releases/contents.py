@@ -135,26 +135,34 @@ class Contents:
         return text_of(entry)
 
     @functools.cached_property
-    def report(self) -> str:
-        """The words of the report, a line for each cell or paragraph."""
-        words = _Words()
-        words.feed(self.text_of(REPORT))
-        words.close()
-        return "\n".join(words.blocks)
+    def report(self) -> Page:
+        """The report."""
+        page = Page()
+        page.feed(self.text_of(REPORT))
+        page.close()
+        return page
 
 
-class _Words(HTMLParser):
-    """The text of a page by blocks, without what is in styles."""
+class Page(HTMLParser):
+    """The text of a page, without what is in styles.
+
+    :ivar blocks: of cells and paragraphs, with single spaces.
+    :ivar programs: what a browser would run or fetch, which no report of ours has.
+    """
 
     _INLINE = frozenset(("strong", "em", "i", "span", "b", "code"))
+    _PROGRAMS = frozenset(("script", "iframe", "object", "embed", "link", "form", "base"))
 
     def __init__(self) -> None:
         super().__init__()
         self.blocks: list[str] = []
+        self.programs: set[str] = set()
         self._pieces: list[str] = []
 
-    def handle_starttag(self, tag: str, attrs: object) -> None:
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         """End a block where another begins."""
+        handlers = {name for name, _ in attrs if name.startswith(("on", "http-equiv"))}
+        self.programs |= handlers | ({tag} & self._PROGRAMS)
         if tag not in self._INLINE:
             self._end()
 

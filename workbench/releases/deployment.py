@@ -21,6 +21,7 @@ from workbench import _validate
 from workbench._numbers import count, upper
 from workbench._versions import versions
 from workbench.data.look import Look
+from workbench.fitting.evaluating import Evaluation
 from workbench.ledger.composition import total
 from workbench.privacy.chosen import Chosen
 from workbench.privacy.guarantee import Guarantee, change_of
@@ -127,6 +128,20 @@ def _of_look(look: Look) -> Product:
     )
 
 
+def _of_evaluation(scores: Evaluation) -> Product:
+    return Product(
+        "Summary statistics",
+        f"Scores of a fit on private records ({', '.join(scores.metrics)}), with intervals.",
+        "scores, their intervals and a check of calibration",
+        (scores.guarantee,),
+        scores.guarantee.epsilon,
+        scores.guarantee.delta,
+        [("all columns", "as the fit that is scored declares them")],
+        "There is nothing to tune.",
+        versions(),
+    )
+
+
 def _of_sweep(sweep: SweepResult) -> Product:
     fits = sweep.guarantees
     if not fits:
@@ -149,17 +164,18 @@ def _of_sweep(sweep: SweepResult) -> Product:
 _PRODUCTS: dict[type, Callable[[Any], Product]] = {
     FitResult: _of_result,
     Look: _of_look,
+    Evaluation: _of_evaluation,
     SweepResult: _of_sweep,
 }
 
 
 def deployment(
-    result: FitResult | Look | SweepResult,
+    result: FitResult | Look | Evaluation | SweepResult,
     describe: Mapping[str, Any] | str | Path,
     *,
     spent: str = "",
 ) -> dict[str, Any]:
-    """The registry's entry for a fit, a choice, a look or a sweep.
+    """The registry's entry for a fit, a choice, a look, an evaluation or a sweep.
 
     >>> answers = dict.fromkeys(wb.releases.questions(), "see our page") | {
     ...     "publication_date": "2026-01-31",
