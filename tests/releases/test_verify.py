@@ -12,6 +12,7 @@ import workbench as wb
 from tests import fakes
 from tests.conftest import some_of
 from tests.releases.conftest import fitted, forge, seal, set_in
+from workbench.privacy.check_epsilon import recompute
 from workbench.releases.checks import CHECKS
 from workbench.results import arviz_adapter
 
@@ -138,6 +139,12 @@ def test_without_new_digests_the_file_is_named(released, copy_of):
         (copy / name).unlink()
         assert f"{name} is missing" in failures(copy)["files"]
     copy = copy_of(released)
+    forge_manifest = json.loads((copy / "manifest.json").read_text())
+    del forge_manifest["files"]["statement.txt"]
+    (copy / "statement.txt").unlink()
+    (copy / "manifest.json").write_text(json.dumps(forge_manifest))
+    assert "statement.txt is not in the manifest" in failures(copy)["files"]
+    copy = copy_of(released)
     (copy / "another.txt").write_text("")
     assert failures(copy) == {"files": "another.txt is not in the manifest."}
 
@@ -219,13 +226,15 @@ def test_another_version_is_not_a_forgery(released, copy_of):
     copy = copy_of(released)
     forge(copy, "manifest.json", lambda values: values.update(workbench="9.9"))
     (copy / "check_epsilon.py").write_text("pass\n")
+    page = (copy / "report.html").read_text()
+    (copy / "report.html").write_text(page.replace("somebody", "a"))
     (copy / "statement.txt").write_text(
         (copy / "statement.txt").read_text().replace("somebody", "a")
     )
     seal(copy)
     answer = {finding.check: finding for finding in wb.verify(copy)}
     unknown = [name for name, finding in answer.items() if finding.status == "not checked"]
-    assert unknown == ["version", "statement", "script"]
+    assert unknown == ["version", "statement", "report", "script"]
     assert "check again with the version that released it" in answer["version"].sentence
     assert "Another version words it otherwise" in answer["statement"].sentence
 
@@ -355,6 +364,24 @@ def test_the_script_confirms_epsilon_without_the_workbench(released, copy_of):
     code, out = run_script(copy)
     assert code == 1
     assert out.startswith("failed: the fit: epsilon")
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("epsilon", float("nan")),
+        ("overflow_delta", -0.5),
+        ("noise_delta", float("nan")),
+        ("delta", 2.0),
+        ("steps", 0),
+        ("noise_multiplier", -30.0),
+        ("sampling_rate", 0.0),
+    ],
+)
+def test_the_script_takes_no_number_that_none_can_have(released, field, value):
+    fit = json.loads((released / "result.json").read_text())["guarantee"]
+    assert recompute(fit)[0][0] == "passed"
+    assert recompute(fit | {field: value})[0][0] == "failed"
 
 
 # ---- the command ---------------------------------------------------------------------------------

@@ -54,9 +54,8 @@ def _files(contents: Contents) -> Answer:
     listed = contents.values_of(MANIFEST)["files"]
 
     def problems() -> Iterator[str]:
-        yield from (
-            f"{name} is not in the manifest" for name in contents.names - {*listed, MANIFEST}
-        )
+        for name in {*contents.names, STATEMENT, SCRIPT} - {*listed, MANIFEST}:
+            yield f"{name} is not in the manifest"
         for name, digest in listed.items():
             try:
                 if hashlib.sha256(contents.bytes_of(name)).hexdigest() != digest:
@@ -157,10 +156,7 @@ def _report(contents: Contents) -> Answer:
     cells = [*([paragraph] for paragraph in fit.statement().split("\n\n")), *rows]
     blocks = ["\n".join(filter(None, (" ".join(cell.split()) for cell in row))) for row in cells]
 
-    def problems() -> Iterator[str]:
-        for block in blocks:
-            if f"\n{block}\n" not in page:
-                yield f'{REPORT} lacks "{_short(block)}"'
+    def false() -> Iterator[str]:
         said, expected = (
             {float(text) for text in _EPSILON.findall(text)} for text in (page, str(blocks))
         )
@@ -171,13 +167,14 @@ def _report(contents: Contents) -> Answer:
         if ("\nThis run was stopped early" in page) != (result.status == "cancelled"):
             yield f"{REPORT} says otherwise how the run ended than status {result.status}"
 
-    answer = _answer(problems(), f"{REPORT} has the statement, tables and settings of the result.")
-    if answer.status == "passed" and not result.model_is_known:
-        sentence = (
-            f"The tables of {REPORT} need the owner's model; statement and settings are right."
-        )
-        return Answer("not checked", sentence)
-    return answer
+    lacks = [f'{REPORT} lacks "{_short(block)}"' for block in blocks if f"\n{block}\n" not in page]
+    problems = [*false(), *lacks]
+    if problems == lacks != [] and _version(contents).status != "passed":
+        return Answer("not checked", f"{'; '.join(lacks)}. Another version words it otherwise.")
+    if not problems and not result.model_is_known:
+        sentence = f"Statement and settings of {REPORT} are right; its tables need a model of"
+        return Answer("not checked", f"{sentence} the owner's.")
+    return _answer(problems, f"{REPORT} has the statement, tables and settings of the result.")
 
 
 def _short(block: str) -> str:
