@@ -159,7 +159,7 @@ def of_a_person(private_data):
 FITS = {name: make for name, make in KINDS.items() if name not in ("look", "sweep", "evaluation")}
 
 
-@pytest.mark.parametrize("kind", some_of([*FITS, "cancelled", "of a person"], 4, 1))
+@pytest.mark.parametrize("kind", some_of([*FITS, "cancelled", "of a person"], 4, 2))
 @pytest.mark.filterwarnings("ignore::UserWarning")
 def test_no_check_of_a_release_fails(private_data, kind, tmp_path):
     make = {**FITS, "cancelled": cancelled, "of a person": of_a_person}[kind]

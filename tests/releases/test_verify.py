@@ -307,7 +307,7 @@ def test_the_ledgers_part_has_no_seed_person_or_folder(released):
     assert str(released.parent) not in text
 
 
-def test_what_cannot_be_released_says_why(private_data, released_public, tmp_path):
+def test_what_cannot_be_released_says_why(private_data, released_public, tmp_path, quick_report):
     result = wb.load(released_public)
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "file").touch()

@@ -42,6 +42,11 @@ def add(commands: argparse._SubParsersAction[Parser]) -> None:
         help="a .yaml file of what only you can say, for an entry in the Differential Privacy "
         "Deployments Registry; what it lacks is asked for and kept there",
     )
+    release.add_argument(
+        "--sign",
+        action="store_true",
+        help="sign it with your Ed25519 key, made at its first use (package cryptography)",
+    )
     release.set_defaults(run=_release)
     verify = add_command(
         commands,
@@ -51,6 +56,11 @@ def add(commands: argparse._SubParsersAction[Parser]) -> None:
         "if none failed but something could not be checked.",
     )
     verify.add_argument("folder", metavar="FOLDER", help="folder that workbench release wrote")
+    verify.add_argument(
+        "--signer",
+        metavar="KEY",
+        help="public key that the owner states, 64 hexadecimal digits; another one fails",
+    )
     add_json(verify)
     verify.set_defaults(run=_verify)
 
@@ -63,7 +73,8 @@ def _release(arguments: argparse.Namespace) -> int:
     book: str | Literal[False] | None = False if arguments.no_ledger else arguments.ledger
     if arguments.describe is not None:
         ask(Path(arguments.describe), input if sys.stdin.isatty() else None)
-    folder = release(arguments.result, arguments.out, ledger=book, describe=arguments.describe)
+    options = {"describe": arguments.describe, "sign": arguments.sign}
+    folder = release(arguments.result, arguments.out, ledger=book, **options)
     print(f"Saved: {folder}", file=sys.stderr)
     return DONE
 
@@ -72,7 +83,7 @@ def _verify(arguments: argparse.Namespace) -> int:
     """``workbench verify``; the exit code."""
     from workbench.releases import verify
 
-    answer = verify(arguments.folder)
+    answer = verify(arguments.folder, signer=arguments.signer)
     facts = [finding._asdict() for finding in answer]
     text = json.dumps({"status": answer.status, "checks": facts}) if arguments.json else str(answer)
     written(f"{text}\n", None)

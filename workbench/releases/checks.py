@@ -28,6 +28,7 @@ from workbench.releases.contents import (
     Contents,
     Gap,
 )
+from workbench.releases.signing import SIGNATURE, is_signed_by
 from workbench.results.report import coefficient_rows, settings_rows, summary_rows
 
 __all__ = ["CHECKS", "Answer", "Status", "script"]
@@ -54,7 +55,7 @@ def _files(contents: Contents) -> Answer:
     listed = contents.values_of(MANIFEST)["files"]
 
     def problems() -> Iterator[str]:
-        for name in {*contents.names, STATEMENT, SCRIPT} - {*listed, MANIFEST}:
+        for name in {*contents.names, STATEMENT, SCRIPT} - {*listed, MANIFEST, SIGNATURE}:
             yield f"{name} is not in the manifest"
         for name, digest in listed.items():
             try:
@@ -216,6 +217,25 @@ def _version(contents: Contents) -> Answer:
     )
 
 
+def _signature(contents: Contents) -> Answer:
+    """The owner's key signed the manifest."""
+    if SIGNATURE not in contents.names:
+        if contents.signer:
+            return Answer("failed", f"{SIGNATURE} is missing: nobody signed the folder.")
+        return Answer("passed", "Nobody signed the folder: get it from its owner directly.")
+    values, manifest = contents.values_of(SIGNATURE), contents.bytes_of(MANIFEST)
+    key = values["key"]
+    is_right = is_signed_by(key, values["signature"], manifest)
+    if is_right is None:
+        return Answer("not checked", "To check the signature: pip install cryptography.")
+    if not is_right:
+        return Answer("failed", f"{SIGNATURE} is not a signature of this {MANIFEST}.")
+    if contents.signer and key != contents.signer.lower():
+        return Answer("failed", f"{SIGNATURE} is of another key than was asked for: {key}.")
+    asked = "the key that was asked for" if contents.signer else f"{key}: ask whose key that is"
+    return Answer("passed", f"Signed with {asked}.")
+
+
 def script() -> bytes:
     """The program that checks epsilon alone, as it is put into folders."""
     import importlib.resources
@@ -236,6 +256,7 @@ def _script(contents: Contents) -> Answer:
 
 CHECKS: dict[str, Callable[[Contents], Answer]] = {
     "files": _files,
+    "signature": _signature,
     "form": _form,
     "version": _version,
     "epsilon": _own_epsilon,

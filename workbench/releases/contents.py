@@ -14,6 +14,7 @@ from workbench._validate import ArgumentError, in_one_line
 from workbench.privacy.guarantee import Guarantee
 from workbench.releases.deployment import deployment, text_of
 from workbench.releases.excerpt import total_in_words
+from workbench.releases.signing import SIGNATURE
 from workbench.results import FitResult, load
 
 __all__ = [
@@ -51,6 +52,7 @@ _TOTAL = {
 _LEDGER = {"format": whole(1, 1), "key": text(), "fits": listed(record(_ROW))}
 _FORMS = {
     MANIFEST: record({"format": whole(1, 1), "workbench": text(), "files": mapped(text())}),
+    SIGNATURE: record({"format": whole(1, 1), "key": text(), "signature": text()}),
     LEDGER: record({**_LEDGER, "total": record(_TOTAL)}),
 }
 
@@ -63,10 +65,11 @@ class Contents:
     """A released folder. What cannot be read raises ``Gap``, with a sentence that names the file.
 
     :param folder: that ``workbench.release`` wrote.
+    :param signer: the public key of who should have signed it; None for anybody or nobody.
     """
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    def __init__(self, folder: Path, signer: str | None = None) -> None:
+        self.folder, self.signer = folder, signer
 
     @functools.cached_property
     def names(self) -> frozenset[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +14,7 @@ from workbench.releases.contents import MANIFEST, Contents, Gap
 
 __all__ = ["Finding", "Verification", "verify"]
 
+_KEY = re.compile("[0-9A-Fa-f]{64}")
 _WORST: tuple[Status, ...] = ("failed", "not checked", "passed")
 UNPROVEN = (
     "No check can tell whether these records were used, or whether the software was altered. Who "
@@ -68,7 +70,7 @@ class Verification:
         return _html.box(*map(_html.sentence, str(self).splitlines()))
 
 
-def verify(folder: str | Path) -> Verification:
+def verify(folder: str | Path, *, signer: str | None = None) -> Verification:
     """Check a folder that ``workbench.release`` wrote, without the records.
 
     Nothing in the folder is run, and it may come from anybody. A check that cannot be made because
@@ -78,8 +80,12 @@ def verify(folder: str | Path) -> Verification:
     >>> [finding.check for finding in wb.verify(folder) if finding.status == "failed"]
     []
 
-    :raises ArgumentError: naming ``folder``, if it is not a released folder.
+    :param signer: the public key that the folder must be signed with, 64 hexadecimal digits, as
+        its owner states it; by default anybody may have signed it, or nobody.
+    :raises ArgumentError: naming ``folder``, if it is not a released folder, or ``signer``.
     """
+    if signer is not None and not _KEY.fullmatch(_validate.text("signer", signer)):
+        raise _validate.ArgumentError("signer", signer, "must be 64 hexadecimal digits.")
     path = _validate.path("folder", folder, "must be the path of a folder.")
     if not (path / MANIFEST).is_file():
         raise _validate.ArgumentError(
@@ -88,7 +94,7 @@ def verify(folder: str | Path) -> Verification:
             f"is no released folder ({MANIFEST} is missing).",
             remedy="workbench release RESULT --out FOLDER makes one of a saved result.",
         )
-    contents = Contents(path)
+    contents = Contents(path, signer)
     return Verification(tuple(Finding(name, *_checked(name, contents)) for name in CHECKS))
 
 
@@ -96,7 +102,10 @@ def _checked(name: str, contents: Contents) -> Answer:
     try:
         status, sentence = CHECKS[name](contents)
     except Gap as gap:
-        status, sentence = "failed" if name in ("files", "form") else "not checked", str(gap)
+        status, sentence = (
+            "failed" if name in ("files", "signature", "form") else "not checked",
+            str(gap),
+        )
     except Exception as error:  # whatever a forged file does to a check, it has not passed
         status, sentence = "failed", f"cannot be read ({type(error).__name__}: {error})."
     return Answer(status, _validate.in_one_line(sentence))

@@ -12,6 +12,7 @@ from typing import Any, Literal
 from workbench import __version__, _validate
 from workbench.ledger.ledger import Ledger
 from workbench.ledger.reservation import check_ledger
+from workbench.releases import signing
 from workbench.releases.checks import script
 from workbench.releases.contents import (
     DEPLOYMENT,
@@ -35,6 +36,7 @@ def release(
     *,
     ledger: str | Path | Ledger | Literal[False] | None = None,
     describe: Mapping[str, Any] | str | Path | None = None,
+    sign: bool = False,
 ) -> Path:
     """Write a result into a new folder, with what a reviewer needs to check it.
 
@@ -51,11 +53,13 @@ def release(
     :param ledger: that the fit was recorded in; by default the user's own. False leaves it out.
     :param describe: answers to ``releases.questions()``, or their file: the folder then has an
         entry for the Differential Privacy Deployments Registry.
+    :param sign: with your Ed25519 key, which is made at its first use (package cryptography).
     :raises ArgumentError: naming ``describe``; ``result``, if it promises nothing or has a seed,
         from which its noise follows; ``out``, if something is there; or ``ledger``, if it does not
         have the fit.
     """
     check_ledger(ledger)
+    key = signing.private_key() if sign else None
     answers = None if describe is None else answers_of(describe)
     saved = result if isinstance(result, FitResult) else load(result)
     _require_promise(saved)
@@ -78,7 +82,10 @@ def release(
         file.name: hashlib.sha256(file.read_bytes()).hexdigest() for file in sorted(path.iterdir())
     }
     manifest = {"format": 1, "workbench": __version__, "files": digests}
-    (path / MANIFEST).write_text(json.dumps(manifest, indent=1) + "\n", encoding="utf-8")
+    content = (json.dumps(manifest, indent=1) + "\n").encode()
+    (path / MANIFEST).write_bytes(content)
+    if key is not None:
+        (path / signing.SIGNATURE).write_bytes(signing.sign(key, content))
     return path
 
 
