@@ -51,10 +51,10 @@ def recompute(fit: dict[str, Any]) -> list[tuple[str, str]]:
     reads = runs or {"the fit": steps}
     if fit.get("score_noise"):
         reads["the scores"] = [(1.0, fit["score_noise"], 1)]
-    shares = (fit["overflow_delta"], fit["noise_delta"])
-    delta = fit["delta"] - sum(shares)
+    costs = (fit["overflow_delta"], fit["noise_delta"])
+    delta = fit["delta"] - sum(costs)
     ranges = [0 < q <= 1 and s > 0 and t >= 1 for phases in reads.values() for q, s, t in phases]
-    if not (all(ranges) and min(shares) >= 0 and 0 < delta < 1 and 0 < fit["epsilon"] < 1e6):
+    if not (all(ranges) and min(costs) >= 0 and 0 < delta < 1 and 0 < fit["epsilon"] < 1e6):
         return [("failed", "the guarantee has a number that none can have")]
     moves = 2 if fit["relation"] == "replace_one" else 1  # how far a record moves a sum, in C
     answers = []

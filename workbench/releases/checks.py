@@ -232,8 +232,8 @@ def _signature(contents: Contents) -> Answer:
         return Answer("failed", f"{SIGNATURE} is not a signature of this {MANIFEST}.")
     if contents.signer and key != contents.signer.lower():
         return Answer("failed", f"{SIGNATURE} is of another key than was asked for: {key}.")
-    asked = "the key that was asked for" if contents.signer else f"{key}: ask whose key that is"
-    return Answer("passed", f"Signed with {asked}.")
+    signer = "the key that was asked for" if contents.signer else f"{key}: ask whose key that is"
+    return Answer("passed", f"Signed with {signer}.")
 
 
 def script() -> bytes:

@@ -278,8 +278,8 @@ def _loss(product: Product) -> dict[str, Any]:
         return f"Adjacent data sets differ by {change} ({fit.relation}).{most}"
 
     def parameters(fit: Guarantee) -> str:
-        shares = f"{upper(fit.overflow_delta, 2)} for minibatches and {upper(fit.noise_delta, 2)}"
-        return f"{fit.headline()} Of delta, {shares} for the rounding of noise are part."
+        costs = f"{upper(fit.overflow_delta, 2)} for minibatches and {upper(fit.noise_delta, 2)}"
+        return f"{fit.headline()} Of delta, {costs} for the rounding of noise are part."
 
     return {
         "privacy_unit": _each(product, lambda fit: fit.unit),

@@ -83,9 +83,8 @@ def _problem(name: str, text: str) -> str:
     """Why ``text`` answers no question ``name``; "" if it does."""
     if name == "data_product_sector" and text not in _SECTORS:
         return f"must be one of {', '.join(_SECTORS)}, or empty."
-    if name in ("data_curators", "registry_authors") and not any(
-        part.strip() for part in text.split(";")
-    ):
+    is_list = name in ("data_curators", "registry_authors")
+    if is_list and not any(map(str.strip, text.split(";"))):
         return "must be a name."
     if name == "publication_date":
         try:

@@ -64,7 +64,18 @@ class Verification:
         return min((finding.status for finding in self.findings), key=_WORST.index)
 
     def __str__(self) -> str:
-        return "\n".join([*map(str, self.findings), UNPROVEN])
+        return "\n".join([self.verdict, *map(str, self.findings), UNPROVEN])
+
+    @property
+    def verdict(self) -> str:
+        """All checks in one sentence, with the names of those that did not pass."""
+        names = [finding.check for finding in self.findings if finding.status == self.status]
+        count = f"{len(names)} of {len(self.findings)} checks"
+        if self.status == "failed":
+            return f"{count} failed: {'; '.join(names)}. Do not accept this release."
+        if self.status == "not checked":
+            return f"No check failed, but {count} could not be made: {'; '.join(names)}."
+        return f"All {len(names)} checks passed."
 
     def _repr_html_(self) -> str:
         return _html.box(*map(_html.sentence, str(self).splitlines()))
