@@ -2,10 +2,23 @@
 and a script that recomputes epsilon.
 """
 
-from workbench.releases.deployment import deployment, text_of
-from workbench.releases.description import questions
-from workbench.releases.verifying import Finding, Verification, verify
-from workbench.releases.writing import release
+from typing import TYPE_CHECKING, Any
+
+from workbench import _lazy
+
+if TYPE_CHECKING:  # what __getattr__ returns, for editors and type checkers
+    from workbench.releases.description import questions
+    from workbench.releases.registry import deployment, text_of
+    from workbench.releases.verifying import Finding, Verification, verify
+    from workbench.releases.writing import release
+
+# entries know all kinds of results, which take half a second to import and verifying does not need
+_HOMES = {
+    **dict.fromkeys(("deployment", "text_of"), "registry"),
+    "questions": "description",
+    **dict.fromkeys(("Finding", "Verification", "verify"), "verifying"),
+    "release": "writing",
+}
 
 __all__ = [
     "Finding",
@@ -16,3 +29,7 @@ __all__ = [
     "text_of",
     "verify",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    return _lazy.named(__name__, name, _HOMES)

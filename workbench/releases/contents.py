@@ -12,7 +12,6 @@ from workbench import _folders, _json
 from workbench._schema import FormError, listed, mapped, number, optional, record, text, whole
 from workbench._validate import ArgumentError, in_one_line
 from workbench.privacy.guarantee import Guarantee
-from workbench.releases.deployment import deployment, text_of
 from workbench.releases.excerpt import total_in_words
 from workbench.releases.signing import SIGNATURE
 from workbench.results import FitResult, load
@@ -130,6 +129,9 @@ class Contents:
     @property
     def entry(self) -> str:
         """The registry's entry that follows from the result, the answers and the ledger's part."""
+        # here, because it imports all kinds of results
+        from workbench.releases.registry import deployment, text_of
+
         spent = total_in_words(self.values_of(LEDGER)) if LEDGER in self.names else ""
         try:
             entry = deployment(self.result, self.folder / DESCRIPTION, spent=spent)
