@@ -20,6 +20,7 @@ if TYPE_CHECKING:
         plots,
         posterior,
         privacy,
+        releases,
         results,
         sampling,
         sklearn,
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from workbench.fitting.groups import Execution, Privacy, Table, Training
     from workbench.fitting.look import look
     from workbench.fitting.resuming import forget, resume
+    from workbench.releases import release, verify
     from workbench.results import FitResult, load
     from workbench.sweeps.sweeping import sweep
 
@@ -53,7 +55,7 @@ _ROOMS = (
         "posterior",
         "privacy",
     ),
-    *("results", "sampling", "sklearn", "sweeps", "teaching", "widgets"),
+    *("releases", "results", "sampling", "sklearn", "sweeps", "teaching", "widgets"),
 )
 _NAMES = {
     "ArgumentError": "workbench._validate",
@@ -71,8 +73,10 @@ _NAMES = {
     "load": "workbench.results",
     "look": "workbench.fitting.look",
     "prepare": "workbench.fitting",
+    "release": "workbench.releases",
     "resume": "workbench.fitting.resuming",
     "sweep": "workbench.sweeps.sweeping",
+    "verify": "workbench.releases",
 }
 
 __all__ = [*_ROOMS, *_NAMES, "__version__"]

@@ -1,5 +1,5 @@
 """The ``workbench`` command: fit, resume, choose, evaluate, pack, ledger, sweep, predict, sample,
-account, audit, models, data, lab, app.
+release, verify, account, audit, models, data, lab, app.
 
 Results go to standard output (with ``--json`` as one object), progress and errors to standard
 error. Exit codes: 0 done, 1 failed, 2 unusable arguments (one line), 130 stopped with the partial
@@ -29,6 +29,7 @@ from workbench.cli import (
     pack,
     processes,
     release,
+    review,
     sweep,
 )
 from workbench.cli.shell import FAILED, STOPPED, UNUSABLE, Parser, in_options
@@ -48,7 +49,7 @@ def parser() -> Parser:
         title="commands", dest="command", required=True, metavar="COMMAND", parser_class=Parser
     )
     of_records = (fit, choose, evaluate, pack, ledger, sweep)
-    for module in (*of_records, account, audit, release, catalogue, lab):
+    for module in (*of_records, release, review, account, audit, catalogue, lab):
         module.add(commands)
     return top
 

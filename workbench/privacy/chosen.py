@@ -28,6 +28,10 @@ HELD_OUT = (
     "No record may be both fitted and held out, and which of the two must depend on it alone, as "
     "where the workbench splits a table."
 )
+_PARALLEL = (
+    "A record is read by fits or by scores, never by both, so the larger cost of the two counts "
+    "(parallel composition)."
+)
 
 _FORMS: dict[str, _schema.Form] = {
     "candidates": _schema.listed(_schema.listed(_schema.listed(_schema.number(above=0), 3))),
@@ -182,6 +186,10 @@ class Scored(Guarantee):
             "moves them by.",
         ]
 
+    def composition(self) -> str:
+        """As of ``Guarantee``."""
+        return f"{super().composition()} {_PARALLEL}"
+
 
 @dataclass(frozen=True)
 class Chosen(Guarantee):
@@ -268,3 +276,11 @@ class Chosen(Guarantee):
             "follows is about each single fit.",
             *super().origin(),
         ]
+
+    def composition(self) -> str:
+        """As of ``Guarantee``: of one run, and of the choice."""
+        choice = (
+            "The best of a secret number of runs costs more than one: a bound on private selection "
+            "for the law of that number (after Papernot and Steinke 2022)."
+        )
+        return " ".join([super().composition(), choice, *([_PARALLEL] if self.score_noise else [])])

@@ -440,6 +440,16 @@ class Guarantee:
             lines.append(_LOOK.format(noise=self.look_noise))
         return lines
 
+    def composition(self) -> str:
+        """How the costs of all that reads the records add up, in words."""
+        if self.released != "gradients":
+            return "There is a single release, so nothing is composed."
+        look = " and of the look before them" if self.look_noise else ""
+        return (
+            f"The privacy losses of {_plain_count(self.steps)} steps{look} are composed by "
+            "numerical privacy loss distributions, an upper bound."
+        )
+
 
 def change_of(relation: str, unit: str, covers_deletion: bool = False) -> str:
     """What tells neighbouring data sets apart, in words, with its condition.

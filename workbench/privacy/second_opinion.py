@@ -15,23 +15,16 @@ second opinion.
 from __future__ import annotations
 
 import functools
-import math
 from dataclasses import dataclass
 
 from workbench._numbers import upper
 from workbench.privacy import attacker, lower_pld
-from workbench.privacy.steps import Phase, Steps
+from workbench.privacy.steps import Steps
 
 __all__ = ["DisagreementError", "SecondOpinion", "confirm", "second_opinion"]
 
 _ROUNDING = 0.002  # relative, of an epsilon by dp-accounting
-# of its points per standard deviation of a step's loss, at least: an epsilon too large by 6e-5
-_GRID = 40.0
-_POINTS = 10_000  # more it takes only where the grid needs them
-_FAR = 9.0  # standard deviations of noise, within which its points lie
-_COARSEST, _FINER, _FINEST = 2e-3, 1e-4, 1e-6
-_MOST_STEPS = 10**5  # beyond them its truncated tails add up to more than usual deltas
-_LEAST_RATE, _LEAST_SIGMA, _LEAST_DELTA = 1e-4, 0.5, 1e-12
+_MOST_STEPS, _LEAST_DELTA = 10**5, 1e-12  # of an attack
 _EPSILONS = (0.01, 30.0)
 
 
@@ -71,7 +64,17 @@ def second_opinion(plan: Steps, delta: float) -> SecondOpinion | None:
         return None
     gaussian = plan.law.participation == "known step" or phase.sampling_rate == 1
     if gaussian or plan.law.participation == "coin":
-        return _of_dp_accounting(plan, phase, delta, gaussian)
+        # imported here because it takes a second
+        from workbench.privacy import check_epsilon
+
+        uses = [
+            (use.sampling_rate, use.noise_multiplier / plan.sensitivity, use.steps)
+            for use in plan.uses_of_a_record
+        ]
+        epsilon = check_epsilon.epsilon_of(
+            [(1.0, *use[1:]) for use in uses] if gaussian else uses, delta
+        )
+        return None if epsilon is None else SecondOpinion(epsilon, "dp-accounting")
     if phase.steps > _MOST_STEPS or delta < _LEAST_DELTA:
         return None
     # of the sampled steps alone: a look before them only adds to it
@@ -87,43 +90,6 @@ def second_opinion(plan: Steps, delta: float) -> SecondOpinion | None:
         alone = Steps(plan.sampler, plan.relation, (phase,))
         lowest = max(lowest, lower_pld.allocation_epsilon(alone, delta))
     return SecondOpinion(lowest, "lower bound")
-
-
-def _of_dp_accounting(
-    plan: Steps, phase: Phase, delta: float, gaussian: bool
-) -> SecondOpinion | None:
-    sigma, rate = phase.noise_multiplier / plan.sensitivity, phase.sampling_rate
-    # of the steps that a record enters for sure
-    squares = plan.sensitivity**2 * sum(
-        use.steps / use.noise_multiplier**2
-        for use in plan.uses_of_a_record
-        if gaussian or use.sampling_rate == 1
-    )
-    steps = phase.steps
-    if delta < _LEAST_DELTA:
-        return None
-    # imported here because it takes a second
-    from dp_accounting import NeighboringRelation, dp_event
-    from dp_accounting.pld import PLDAccountant
-
-    if gaussian:  # of which many are one with less noise
-        event, count = dp_event.GaussianDpEvent(1 / math.sqrt(squares)), 1
-        deviation, largest = math.sqrt(squares), (_FAR + 1) * math.sqrt(squares)
-    else:
-        if steps > _MOST_STEPS or rate < _LEAST_RATE or sigma < _LEAST_SIGMA:
-            return None
-        event, count = dp_event.PoissonSampledDpEvent(rate, dp_event.GaussianDpEvent(sigma)), steps
-        deviation = rate * math.sqrt(math.expm1(sigma**-2))
-        largest = math.log1p(rate * math.expm1((_FAR + 1 / sigma) / sigma))
-    width = min(max(deviation / _GRID, _FINEST), _COARSEST, max(largest / _POINTS, _FINER))
-    accountant = PLDAccountant(
-        NeighboringRelation.ADD_OR_REMOVE_ONE, value_discretization_interval=width
-    )
-    if squares and not gaussian:
-        accountant.compose(dp_event.GaussianDpEvent(1 / math.sqrt(squares)))
-    return SecondOpinion(
-        float(accountant.compose(event, count).get_epsilon(delta)), "dp-accounting"
-    )
 
 
 def confirm(plan: Steps, delta: float, epsilon: float) -> SecondOpinion | None:

@@ -6,7 +6,7 @@ import base64
 import importlib.resources
 import re
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jinja2
@@ -31,7 +31,14 @@ if TYPE_CHECKING:
 
     from workbench.results.fit_result import FitResult
 
-__all__ = ["coefficient_rows", "render", "summary_rows"]
+__all__ = [
+    "coefficient_rows",
+    "column_rows",
+    "public_columns",
+    "render",
+    "settings_rows",
+    "summary_rows",
+]
 
 _GROUPS = re.compile(r"(?<=\d) (?=\d{3}(?!\d))")  # between digits of one number
 _FEW_CATEGORIES, _LARGEST_WHOLE = 30, 1e15
@@ -76,11 +83,11 @@ def render(result: FitResult) -> str:
         distributions=_distributions(result),
         own_picture=_own_picture(result),
         norms=_picture(result, "clipping") if result.gradient_norms else None,
-        columns=_columns(result),
+        columns=public_columns(result),
         outcome=_outcome(result),
         versions=" · ".join(f"{name} {version}" for name, version in result.versions.items()),
         code=code_of(result),
-        settings=_settings(result),
+        settings=settings_rows(result),
     )
 
 
@@ -216,13 +223,13 @@ def _ratio(value: float) -> str:
     return shown(value)
 
 
-def _columns(result: FitResult) -> list[tuple[str, str]]:
+def public_columns(result: FitResult) -> list[tuple[str, str]]:
     """(column, what is declared about its values) for a table; otherwise names of features and
     groups.
     """
     data = result.data
     if data["schema"]:
-        return [(name, _declared(column)) for name, column in data["schema"].items()]
+        return column_rows(data["schema"])
     facts = [("features", ", ".join(data["feature_names"])), ("groups", ", ".join(data["groups"]))]
     if data["image_shape"]:
         facts.append(
@@ -231,6 +238,11 @@ def _columns(result: FitResult) -> list[tuple[str, str]]:
     if data["vocabulary_size"]:
         facts.append(("vocabulary", f"{count(data['vocabulary_size'])} tokens"))
     return [(name, words) for name, words in facts if words]
+
+
+def column_rows(schema: Mapping[str, dict[str, Any]]) -> list[tuple[str, str]]:
+    """(column, what is declared about its values). :param schema: as ``Schema.to_dict`` writes."""
+    return [(name, _declared(column)) for name, column in schema.items()]
 
 
 def _declared(column: dict[str, Any]) -> str:
@@ -273,7 +285,7 @@ def _outcome(result: FitResult) -> str:
     return f'The target is "{target}", one of {", ".join(classes)}.'
 
 
-def _settings(result: FitResult) -> list[tuple[str, str]]:
+def settings_rows(result: FitResult) -> list[tuple[str, str]]:
     """(name, value) of everything that was set or chosen."""
     guarantee = result.guarantee
     named = {

@@ -29,7 +29,7 @@ from workbench.fitting.sources import RECORDS
 from workbench.fitting.tables import is_formula
 from workbench.sweeps.sweeping import PrepareArguments
 
-__all__ = ["candidates", "choice", "read"]
+__all__ = ["candidates", "choice", "read", "read_mapping"]
 
 
 def read(path: str | Path) -> dict[str, Any]:
@@ -67,7 +67,7 @@ def choice(path: str | Path) -> dict[str, Any]:
 def _read(path: str | Path, allowed: Collection[str]) -> tuple[Path, dict[str, Any]]:
     """(file, its mapping, whose names are among the ``allowed``)."""
     file = _validate.path("plan", path, "must be the path of a plan.")
-    plan = dict(_mapping("plan", file))
+    plan = dict(read_mapping("plan", file))
     for name in plan:
         if (group := group_of(name)) in GROUPS and name not in allowed:
             raise _validate.ArgumentError(
@@ -150,9 +150,17 @@ _FORMATS: dict[str, Callable[[str], Any]] = {
 }
 
 
-def _mapping(argument: str, file: Path) -> dict[str, Any]:
-    """Read a file. :raises ArgumentError: naming ``argument``, with the line that cannot
-    be read.
+def read_mapping(argument: str, file: Path) -> dict[str, Any]:
+    """The mapping in a YAML, TOML or JSON file.
+
+    >>> from pathlib import Path
+    >>> from workbench.sweeps.plan_file import read_mapping
+    >>> Path("plan.yaml").write_text("epsilons: [1, 2]")
+    16
+    >>> read_mapping("plan", Path("plan.yaml"))
+    {'epsilons': [1, 2]}
+
+    :raises ArgumentError: naming ``argument``, with the line that cannot be read.
     """
     if not file.is_file():
         raise _validate.ArgumentError(argument, str(file), "no such file.")
@@ -302,7 +310,7 @@ def _from_file(name: Any, options: dict[str, Any], folder: Path) -> Any:
     _check_known("data", options, allowed - {"frame", "x", "y", "images", "labels", "evaluation"})
     for argument in ("bounds", "schema"):
         if isinstance(options.get(argument), str):
-            options[argument] = _mapping(argument, folder / _path(argument, options[argument]))
+            options[argument] = read_mapping(argument, folder / _path(argument, options[argument]))
     options |= sources.unit_in(options.get("schema"))
     if isinstance(options.get("group_features"), str):
         options["group_features"] = sources.group_features(

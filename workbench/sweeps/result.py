@@ -121,6 +121,12 @@ class SweepResult:
         return frame.astype({name: "Int64" for name in ("seed", "iterations", "num_records")})
 
     @property
+    def guarantees(self) -> tuple[Guarantee, ...]:
+        """Those of the finished private fits, in the order of the table."""
+        finished = [row for row in self._rows if row["method"] == DP and row["status"] == "done"]
+        return tuple(Guarantee.from_dict(row["guarantee"]) for row in finished)
+
+    @property
     def metrics(self) -> tuple[str, ...]:
         """The names of the metrics; figures show the first one by default."""
         names = list(dict.fromkeys(name for row in self._rows for name in row["metrics"]))
