@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from workbench.fitting.look import look
     from workbench.fitting.resuming import forget, resume
     from workbench.results import FitResult, load
+    from workbench.results.combining import combine
     from workbench.sweeps.sweeping import sweep
 
 __version__ = "0.1.0"
@@ -60,6 +61,7 @@ _NAMES = {
     "FitResult": "workbench.results",
     "audit": "workbench.auditing",
     "choose": "workbench.fitting.choosing",
+    "combine": "workbench.results.combining",
     "Privacy": "workbench.fitting.groups",
     "PrivacyModelError": "workbench.clipping",
     "Table": "workbench.fitting.groups",

@@ -2,7 +2,7 @@
 experiments FULL=1``.
 
     python run.py [hierarchical] [mixture] [autoencoder] [adult] [calibration] [clipping] [one_shot]
-        [persons] [rule] [declared] [--full]
+        [persons] [rule] [declared] [twins] [--full]
 
 Tables go to standard output and, with the figures, to runs/experiments.
 """
@@ -24,6 +24,7 @@ EXPERIMENTS = (
     "persons",
     "rule",
     "declared",
+    "twins",
 )
 
 

@@ -206,6 +206,8 @@ ALLOWED = {
     Use("workbench/results/prediction.py", "Predictor.sample", "jax.random.randint"): _RELEASED,
     Use("workbench/results/prediction.py", "synthetic_key", FAST_KEY): _RELEASED,
     Use("workbench/results/synthesis.py", "synthetic_records", "jax.random.randint"): _RELEASED,
+    Use("workbench/results/twins.py", "Twins.__init__", "numpy.random.default_rng"): _RELEASED,
+    Use("workbench/results/twins.py", "Twins._table", "numpy.random.default_rng"): _RELEASED,
     Use(
         "workbench/inference/state.py", "fast_child", FAST_KEY
     ): "starting values, metrics and draws of what is released",
