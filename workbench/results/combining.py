@@ -23,7 +23,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Callable, Sequence
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 from scipy import special
@@ -31,6 +31,9 @@ from scipy import special
 from workbench import _validate
 from workbench._lazy import pd
 from workbench._numbers import shown
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike
 
 __all__ = ["CombineWarning", "combine"]
 
@@ -55,8 +58,8 @@ class _Answers(NamedTuple):
 
 
 def combine(
-    estimates: Any,
-    covariances: Any = None,
+    estimates: Sequence[Any] | np.ndarray,
+    covariances: Sequence[ArrayLike] | np.ndarray | None = None,
     *,
     interval: float = 0.95,
     rule: Literal["variance", "mixture"] = "variance",
@@ -90,7 +93,7 @@ def combine(
         _of_variance(answers) if chosen == "variance" else (answers.estimates, answers.variances)
     )
     center = answers.estimates.mean(axis=0)
-    low, high = (_quantile(means, variances, share) for share in (1 - tail, tail))
+    low, high = (_quantile(means, variances, level) for level in (1 - tail, tail))
     se = np.sqrt(
         np.median(variances, axis=0)
         if chosen == "variance"
@@ -111,29 +114,29 @@ def _of_variance(answers: _Answers) -> tuple[np.ndarray, np.ndarray]:
     squares = np.square(answers.estimates - answers.estimates.mean(axis=0)).sum(axis=0)
     with np.errstate(divide="ignore", invalid="ignore"):
         most = np.where(within > 0, squares / within, np.inf)
-        shares = (np.arange(_NODES)[:, None] + 0.5) / _NODES
+        levels = (np.arange(_NODES)[:, None] + 0.5) / _NODES
         quantiles = 2 * special.gammaincinv(
-            freedom / 2, shares * special.gammainc(freedom / 2, most / 2)
+            freedom / 2, levels * special.gammainc(freedom / 2, most / 2)
         )
         between = np.where(quantiles > 0, squares / quantiles, within)
     between = np.maximum(between, within)
     return answers.estimates.mean(axis=0)[None], (1 + 1 / count) * between - within
 
 
-def _quantile(means: np.ndarray, variances: np.ndarray, share: float) -> np.ndarray:
+def _quantile(means: np.ndarray, variances: np.ndarray, level: float) -> np.ndarray:
     """Of mixtures of normals, float[d]. :param means: float[k, d]. :param variances: float[k, d].
 
     Found by halving an interval that must have it.
     """
     deviations = np.sqrt(variances)
-    z = special.ndtri(share)
+    z = special.ndtri(level)
     ends = means + z * deviations
     low, high = ends.min(axis=0), ends.max(axis=0)
     safe = np.where(deviations > 0, deviations, np.finfo(float).tiny)
     for _ in range(_HALVINGS):
         middle = low / 2 + high / 2
         with np.errstate(over="ignore"):
-            below = special.ndtr((middle - means) / safe).mean(axis=0) < share
+            below = special.ndtr((middle - means) / safe).mean(axis=0) < level
         low, high = np.where(below, middle, low), np.where(below, high, middle)
     return low / 2 + high / 2
 
@@ -175,7 +178,10 @@ def _warn(answers: _Answers, rule: str, reach: np.ndarray, tail: float) -> None:
 # ---- the analyst's answers -----------------------------------------------------------------------
 
 
-def _answers(estimates: Any, covariances: Any) -> _Answers:
+def _answers(
+    estimates: Sequence[Any] | np.ndarray,
+    covariances: Sequence[ArrayLike] | np.ndarray | None,
+) -> _Answers:
     if isinstance(estimates, (str, bytes, dict)) or not isinstance(
         estimates, (Sequence, np.ndarray)
     ):
@@ -208,10 +214,10 @@ def _answers(estimates: Any, covariances: Any) -> _Answers:
             len(covariances),
             f"is the number of covariances, and there are estimates of {len(estimates)} sets.",
         )
-    names = _names(estimates)
+    names = _names(list(estimates))
     width = len(names)
-    values = _stacked("estimates", estimates, (width,), np.atleast_1d)
-    matrices = _stacked("covariances", covariances, (width, width), np.atleast_2d)
+    values = _stacked("estimates", list(estimates), (width,), np.atleast_1d)
+    matrices = _stacked("covariances", list(covariances), (width, width), np.atleast_2d)
     variances = np.diagonal(matrices, axis1=1, axis2=2)
     negative = np.flatnonzero((variances < 0).any(axis=1))
     if len(negative):
@@ -229,11 +235,11 @@ def _names(estimates: Sequence[Any]) -> list[Any]:
     ]
     for index, names in enumerate(labels):
         if names != labels[0]:
-            other = sorted(map(str, set(names) ^ set(labels[0])))
+            differing = sorted(map(str, set(names) ^ set(labels[0])))
             raise _validate.ArgumentError(
                 f"estimates[{index}]",
                 len(names),
-                f"are other estimates than those of the first set ({', '.join(other[:5])}): a "
+                f"are other estimates than those of the first set ({', '.join(differing[:5])}): a "
                 "level may be missing in a set.",
                 remedy="Declare all levels in the analysis, or draw sets of more rows.",
             )

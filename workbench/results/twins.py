@@ -69,7 +69,7 @@ class Twins(Sequence["pd.DataFrame"]):
     """
 
     def __init__(
-        self, result: FitResult, sets: int, rows: int | None, given: Records, seed: int | None
+        self, result: FitResult, sets: int, rows: int | None, records: Records, seed: int | None
     ) -> None:
         facts = result.data
         if facts["image_shape"]:
@@ -89,25 +89,25 @@ class Twins(Sequence["pd.DataFrame"]):
         self._draws = _draws_of(result)
         available = min((len(values) for values in self._draws.values()), default=None)
         self._sets = _validate.integer("sets", sets, at_least=2, at_most=available)
-        self._source, self._inputs = self._inputs_of(given)
+        self._source, self._inputs = self._inputs_of(records)
         self._key = synthetic_key(seed)
         first = np.random.default_rng(np.asarray(jax.random.key_data(self._key)))
         self._chosen = first.permutation(available or self._sets)[: self._sets]
 
-    def _inputs_of(self, given: Records) -> tuple[pd.DataFrame | None, tuple[np.ndarray, ...]]:
+    def _inputs_of(self, records: Records) -> tuple[pd.DataFrame | None, tuple[np.ndarray, ...]]:
         """Public inputs as a table with the columns that the model uses, cut to their bounds, and
         as arrays.
         """
         if len(self._result.data["arrays"]) == 1:
-            if given is None:
+            if records is None:
                 return None, ()
             raise _validate.ArgumentError(
                 "given",
-                given,
+                records,
                 "is for models that predict a target; this one draws whole records.",
             )
         try:
-            inputs = self._predictor.inputs(given)
+            inputs = self._predictor.inputs(records)
         except _validate.ArgumentError as error:
             if error.argument != "records":
                 raise
@@ -118,13 +118,13 @@ class Twins(Sequence["pd.DataFrame"]):
                 code=error.code,
                 remedy="Pass a public table of inputs, as in result.twins(given=frame): rows that "
                 "stand for the people whom the analysis is about."
-                if given is None
+                if records is None
                 else error.remedy,
             ) from None
-        if not isinstance(given, pd.DataFrame) or self.schema is None:
+        if not isinstance(records, pd.DataFrame) or self.schema is None:
             return None, inputs
         names = [name for name in self.schema.columns if name != self._result.data["target"]]
-        columns = columns_of(given, set(names) & set(map(str, given.columns)))
+        columns = columns_of(records, set(names) & set(map(str, records.columns)))
         for name in {*columns} & {*self._cut_columns}:
             columns[name] = columns[name].clip(*self.schema.bounds[name])
         table = pd.DataFrame({name: columns[name] for name in names if name in columns})
@@ -153,18 +153,18 @@ class Twins(Sequence["pd.DataFrame"]):
     def __getitem__(self, index: slice) -> list[pd.DataFrame]: ...
 
     def __getitem__(self, index: int | slice) -> pd.DataFrame | list[pd.DataFrame]:
-        places = range(self._sets)[index]
-        return self._table(places) if isinstance(places, int) else [*map(self._table, places)]
+        numbers = range(self._sets)[index]
+        return self._table(numbers) if isinstance(numbers, int) else [*map(self._table, numbers)]
 
-    def _table(self, place: int) -> pd.DataFrame:
-        """The table number ``place``.
+    def _table(self, number: int) -> pd.DataFrame:
+        """The table ``number``.
 
         Inputs get weights of their own in each set (the Bayesian bootstrap, Rubin 1981), so the
         sets also differ by what a public table leaves open about its population.
         """
-        key = jax.random.fold_in(self._key, place)
+        key = jax.random.fold_in(self._key, number)
         random = np.random.default_rng(np.asarray(jax.random.key_data(key)))
-        drawn = {name: values[self._chosen[place]] for name, values in self._draws.items()}
+        drawn = {name: values[self._chosen[number]] for name, values in self._draws.items()}
         features, inputs = self._source, self._inputs
         if inputs:
             reached = np.cumsum(random.exponential(size=len(inputs[0])))
@@ -341,10 +341,10 @@ def _new_folder(folder: str | Path) -> Path:
 
 
 def new_twins(
-    result: FitResult, sets: int, rows: int | None, given: Records, seed: int | None
+    result: FitResult, sets: int, rows: int | None, records: Records, seed: int | None
 ) -> Twins:
     """Implementation of ``FitResult.twins``: it warns where intervals are not to be trusted."""
-    twins = Twins(result, sets, rows, given, seed)
+    twins = Twins(result, sets, rows, records, seed)
     if twins.warning:
         warnings.warn(twins.warning, IntervalWarning, stacklevel=3)
     return twins
