@@ -44,7 +44,7 @@ def fit(formula, frame, family, **options):
             epsilon=8.0,
             ledger=False,
             execution=wb.Execution(progress=False, checkpoint=False),
-            **options,
+            **{"seed": 1, **options},
         )
 
 
@@ -72,7 +72,7 @@ def linear(private):
 @pytest.fixture(scope="module")
 def logistic(private):
     with fakes.installed():
-        return fit("ill ~ age + ward", private, "bernoulli", iterations=40, seed=1)
+        return fit("ill ~ age + ward", private, "bernoulli", iterations=40)
 
 
 @pytest.fixture(scope="module")
@@ -105,7 +105,7 @@ def test_all_rows_of_a_set_come_from_one_draw_and_sets_from_others(linear, publi
     assert np.mean(slopes) == pytest.approx(expected.mean(), abs=4 * expected.std() / np.sqrt(40))
     spread = np.sqrt(np.var(slopes) - np.mean(np.square(errors)))
     assert spread == pytest.approx(expected.std(), rel=0.45)  # 4 standard errors
-    assert spread > 3 * np.mean(errors)
+    assert spread > 2 * np.mean(errors)
 
 
 def test_a_set_is_the_same_whenever_it_is_read(linear, public):
@@ -230,11 +230,12 @@ def test_neither_ends_nor_any_cell_are_private_values(private_frame, tmp_path):
             execution=wb.Execution(progress=False, checkpoint=False),
         )
     public = pd.DataFrame({"age": np.linspace(1, 99, 50)})
-    folder = quiet(result, 5, 2000, public).save(tmp_path / "twins")
+    twins = quiet(result, 5, 2000, public)
+    with pytest.warns(IntervalWarning, match="beyond its declared bounds"):  # a dose is not normal
+        folder = twins.save(tmp_path / "twins")
     doses = np.concatenate([pd.read_csv(path)["dose"] for path in folder.glob("*.csv")])
     assert not np.isin(frame["dose"], doses).any()
-    assert doses.max() > frame["dose"].max()
-    assert doses.min() < frame["dose"].min()
+    assert (doses.min(), doses.max()) == PRIVATE_BOUNDS["dose"]
     assert all(str(PLANTED) not in path.read_text() for path in folder.iterdir())
 
 
@@ -338,6 +339,18 @@ def test_without_privacy_the_label_says_so(linear, public):
     assert twins.label == "outside the guarantee"
     assert "Label: outside the guarantee" in twins.words()
     assert "no further privacy" not in " ".join(twins.words().split())
+
+
+def test_columns_that_are_cut_to_their_bounds_are_said(linear, public, tmp_path):
+    """A scale as wide as the bounds, as much noise leaves it."""
+    wide = linear.draws | {"sigma": np.full_like(linear.draws["sigma"], 1.0)}
+    twins = quiet(dataclasses.replace(linear, draws=wide), 2, 500, public)
+    with pytest.warns(IntervalWarning, match=r"^Many values of score were drawn beyond") as caught:
+        folder = twins.save(tmp_path / "twins")
+    assert len(caught) == 1
+    text = " ".join((folder / "README.txt").read_text().split())
+    assert text.startswith("SYNTHETIC TABLES FOR ANALYSIS CAUTION. Many values of score")
+    assert "CAUTION" not in quiet(linear, 2, 500, public).words()
 
 
 # ---- misuse --------------------------------------------------------------------------------------

@@ -264,10 +264,10 @@ class _Chain:
         covariance = (vectors * np.maximum(values, 0.3 * least)) @ vectors.T
         deviations = np.sqrt(np.diagonal(covariance))
         factor = np.linalg.cholesky(covariance / np.outer(deviations, deviations))
-        partial, rest = np.zeros_like(factor), np.ones(self.columns)
+        partial, remaining = np.zeros_like(factor), np.ones(self.columns)
         for column in range(self.columns):
-            partial[:, column] = factor[:, column] / np.sqrt(rest)
-            rest = np.maximum(rest - factor[:, column] ** 2, 1e-12)
+            partial[:, column] = factor[:, column] / np.sqrt(remaining)
+            remaining = np.maximum(remaining - factor[:, column] ** 2, 1e-12)
         correlations = np.clip(partial[self._below], -0.99, 0.99)
         logs = np.clip(np.log(deviations / self._prior.center), -2, 2)
         rows, columns = self._below
@@ -300,12 +300,12 @@ class _Chain:
         """V, float[chains, D, D]."""
         partial = np.zeros((len(table.size), self.columns, self.columns))
         partial[:, self._below[0], self._below[1]] = table.partial
-        factor, rest = np.zeros_like(partial), np.ones(partial.shape[:2])
+        factor, remaining = np.zeros_like(partial), np.ones(partial.shape[:2])
         for column in range(self.columns):
             after = slice(column + 1, None)
-            factor[:, column, column] = np.sqrt(rest[:, column])
-            factor[:, after, column] = partial[:, after, column] * np.sqrt(rest[:, after])
-            rest[:, after] *= 1 - np.square(partial[:, after, column])
+            factor[:, column, column] = np.sqrt(remaining[:, column])
+            factor[:, after, column] = partial[:, after, column] * np.sqrt(remaining[:, after])
+            remaining[:, after] *= 1 - np.square(partial[:, after, column])
         factor = factor * table.deviations[:, :, None]
         return factor @ np.swapaxes(factor, 1, 2)
 

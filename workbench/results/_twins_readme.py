@@ -37,14 +37,19 @@ _NOT = (
 )
 
 
-def readme(twins: Twins, result: FitResult, names: list[str], suffix: str) -> str:
-    """The text. :param names: of the files. :param suffix: of them."""
+def readme(
+    twins: Twins, result: FitResult, cautions: list[str], names: list[str], suffix: str
+) -> str:
+    """The text.
+
+    :param cautions: to begin with. :param names: of the files. :param suffix: of them.
+    """
     from scipy import stats
 
     sets, rows = len(twins), _numbers.count(twins.rows, " ")
     blocks = [
         "SYNTHETIC TABLES FOR ANALYSIS",
-        *([f"CAUTION. {twins.warning}"] if twins.warning else []),
+        *(f"CAUTION. {words}" for words in cautions if words),
         f"{sets} tables of {rows} rows each: {names[0]} to {names[-1]}. They were drawn from a "
         "statistical model of private records, each table with other parameters: one draw from "
         "the model's posterior. So the tables differ as much as the parameters are uncertain.",

@@ -44,6 +44,12 @@ __all__ = ["Twins", "new_twins"]
 _ROWS = 10  # times the number of private records
 _DIGITS = 6  # of a column's range
 _FORMATS = ("csv", "parquet")
+_CUT = 0.02  # of a column at its bounds, from which on it is worth a warning
+_CUT_WORDS = (
+    "Many values of {name} were drawn beyond its declared bounds and cut to them, because the "
+    "noise is large or the bounds are narrow. Slopes and means of it are drawn towards the middle "
+    "of the bounds, and their intervals may miss the truth."
+)
 _GUIDE = (
     "INTERVALS FROM THESE TABLES ARE NOT CALIBRATED: they were drawn from the guide's posterior "
     "({note}), which does not count the privacy noise. Use them to try out an analysis, not for "
@@ -65,7 +71,8 @@ class Twins(Sequence["pd.DataFrame"]):
 
     :ivar rows: of each table.
     :ivar label: that of the posterior, as ``FitResult.labels`` has it.
-    :ivar warning: why intervals from them are not to be trusted; else "".
+    :ivar warning: why intervals from them are not to be trusted; else "". Of columns that were cut
+        to their bounds the first table that shows it warns.
     """
 
     def __init__(
@@ -90,7 +97,7 @@ class Twins(Sequence["pd.DataFrame"]):
         available = min((len(values) for values in self._draws.values()), default=None)
         self._sets = _validate.integer("sets", sets, at_least=2, at_most=available)
         self._source, self._inputs = self._inputs_of(records)
-        self._key = synthetic_key(seed)
+        self._key, self._cut = synthetic_key(seed), set[str]()
         first = np.random.default_rng(np.asarray(jax.random.key_data(self._key)))
         self._chosen = first.permutation(available or self._sets)[: self._sets]
 
@@ -191,10 +198,27 @@ class Twins(Sequence["pd.DataFrame"]):
             bounds[facts["target"]] = tuple(facts["target_bounds"])
         copied = set() if self._source is None else set(self._source.columns) - {facts["target"]}
         for name, (low, high) in bounds.items():
-            if name in table and name not in copied and table[name].dtype.kind == "f":
+            if name not in table or name in copied or table[name].dtype.kind not in "fiu":
+                continue
+            is_count = table[name].dtype.kind != "f"  # of which 0 is a usual value
+            if not is_count:
                 digits = _DIGITS - math.ceil(math.log10(high - low))
                 table[name] = table[name].astype(float).round(digits).clip(low, high)
+            is_cut = (table[name] == high) | ((table[name] == low) & (not is_count))
+            self._note_cut(name, float(is_cut.mean()))
         return table
+
+    def _note_cut(self, name: str, fraction: float) -> None:
+        """Warn once of a column of which much was drawn beyond its bounds; not of times, which are
+        censored there.
+        """
+        model = formula_of(self._result)
+        is_time = model is not None and "observed" in model.columns.extras
+        if fraction <= _CUT or is_time:
+            return
+        if name not in self._cut:
+            warnings.warn(_CUT_WORDS.format(name=name), IntervalWarning, stacklevel=5)
+        self._cut.add(name)
 
     # ---- files -----------------------------------------------------------------------------------
 
@@ -241,7 +265,8 @@ class Twins(Sequence["pd.DataFrame"]):
         """
         from workbench.results._twins_readme import readme
 
-        return readme(self, self._result, self._names(suffix), suffix)
+        cautions = [self.warning, *(_CUT_WORDS.format(name=name) for name in sorted(self._cut))]
+        return readme(self, self._result, cautions, self._names(suffix), suffix)
 
     @property
     def inputs_words(self) -> str:
