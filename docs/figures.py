@@ -312,7 +312,7 @@ def oblivious_reading() -> Figure:
 
 @_figure
 def twins() -> Figure:
-    """Intervals of four coefficients from one synthetic table, from twins and from the posterior."""
+    """Intervals of four coefficients from one synthetic table, twins and the posterior."""
     random = np.random.default_rng(4)
     names = [f"slope {number}" for number in range(1, 5)]
     truth, x = np.array([0.5, -0.3, 0.0, 0.2]), random.uniform(-1, 1, (2000, 4))
@@ -352,8 +352,10 @@ def twins() -> Figure:
     axes = dress(figure.add_subplot(), "", "", "coefficient")
     for number, (label, intervals) in enumerate(ends.items()):
         places = np.arange(4) + 0.22 * (number - 1)
-        axes.vlines(places, *intervals.T, color=COLOURS[number], linewidth=3, label=label)
-    axes.scatter(np.arange(4), truth, color=QUIET, marker="D", zorder=3, label="the truth")
+        style = {"color": COLOURS[number], "marker": MARKERS[number], "linestyle": ""}
+        reach = np.ptp(intervals, axis=1) / 2
+        axes.errorbar(places, intervals.mean(axis=1), reach, label=label, elinewidth=2.5, **style)
+    axes.hlines(truth, np.arange(4) - 0.35, np.arange(4) + 0.35, color=QUIET, label="the truth")
     axes.set_xticks(np.arange(4), names)
     axes.legend(**LEGEND)
     return figure

@@ -29,12 +29,13 @@ def draws_of(
     quantities: Callable[[], np.ndarray],
     count: int,
     burn_in: Sequence[int] = _BURN_IN,
+    apart: int = _APART,
 ) -> tuple[np.ndarray, float]:
     """``count`` draws of quantities, float[count, k], and their largest R-hat, from chains that run
     until they agree or took too long.
 
     :param quantities: draws them given the states, float[chains, k].
-    :param burn_in: sweeps after which the chains adapt.
+    :param burn_in: sweeps after which the chains adapt. :param apart: sweeps between draws.
     """
     for sweeps in burn_in:
         chains.adapt(sweeps)
@@ -42,7 +43,7 @@ def draws_of(
     for _ in range(_RUNS):
         draws = []
         for _ in range(per_chain):
-            chains.sweep(_APART * length)
+            chains.sweep(apart * length)
             draws.append(quantities())
         stacked = np.stack(draws)
         spread = _r_hat(stacked)

@@ -49,6 +49,8 @@ from workbench.posterior.statistics import SITE, symmetric, triangle
 
 LARGEST = 20  # columns: they have D (D + 3) / 2 unknowns
 _FOLLOWED = (60, 100, 150)  # sweeps after which ellipses follow what was seen
+_APART = 8  # sweeps between draws
+_WIDER = 1.2  # than what was visited are ellipses, because tails are long
 _PER_DRAW = 20  # sweeps that count as one independent draw
 _LEAST_NOISE = 1e-3  # of the root of n
 _SMALLEST = 1e-8  # variance of a column
@@ -136,7 +138,7 @@ def draw(
         mean, covariance = chain.draw()
         return np.column_stack([mean, covariance.reshape(len(mean), -1)])
 
-    flat, spread = draws_of(chain.ellipses, quantities, count, burn_in=())
+    flat, spread = draws_of(chain.ellipses, quantities, count, burn_in=(), apart=_APART)
     return Draws(flat[:, :size], flat[:, size:].reshape(-1, size, size), spread)
 
 
@@ -233,7 +235,7 @@ class _Chain:
                 self.ellipses.sweep(1)
                 visited.append(self.states)
             self._center = np.concatenate(visited).mean(axis=0)
-            self._root = _root_of(np.concatenate(visited), spread)
+            self._root = _WIDER * _root_of(np.concatenate(visited), spread)
             self._follow(visited[-1])
 
     @property
