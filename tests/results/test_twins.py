@@ -363,6 +363,18 @@ def test_inputs_are_needed_and_must_have_the_columns(linear, public):
         linear.twins(given=public.drop(columns="dose"))
 
 
+def test_private_evaluation_records_are_not_copied(private_data, public):
+    """A data set's evaluation records serve as inputs only where they are declared public."""
+    with fakes.installed():
+        result = wb.fit(
+            "logistic", private_data, epsilon=8.0, iterations=40, ledger=False, delta=1e-3
+        )
+    with pytest.raises(ArgumentError, match=r"^given='clinic': .*are private, and twins copy"):
+        result.twins(given=private_data)
+    with pytest.raises(ArgumentError, match=r"^given=None"):
+        result.twins()
+
+
 @pytest.mark.parametrize("argument", [{"sets": 1}, {"rows": 0}, {"sets": "many"}, {"rows": 1e12}])
 def test_bad_numbers_are_named(linear, public, argument):
     with pytest.raises(ArgumentError, match=rf"^{next(iter(argument))}="):

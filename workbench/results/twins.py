@@ -16,6 +16,7 @@ import contextlib
 import functools
 import importlib.util
 import math
+import os
 import shutil
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
@@ -27,6 +28,7 @@ import numpy as np
 
 from workbench import _csv, _validate
 from workbench._lazy import pd
+from workbench.data import Dataset
 from workbench.data.columns import Boolean, Categorical, Column, Numeric
 from workbench.data.schema import Schema, columns_of
 from workbench.results.effects import formula_of
@@ -112,6 +114,13 @@ class Twins(Sequence["pd.DataFrame"]):
                 "given",
                 records,
                 "is for models that predict a target; this one draws whole records.",
+            )
+        if isinstance(records, Dataset) and not records.evaluation_is_public:
+            raise _validate.ArgumentError(
+                "given",
+                records.name,
+                "has evaluation records that are private, and twins copy their inputs.",
+                remedy="Pass a public table of inputs.",
             )
         try:
             inputs = self._predictor.inputs(records)
@@ -235,8 +244,7 @@ class Twins(Sequence["pd.DataFrame"]):
         if suffix == "parquet":
             _require_pyarrow()
         path = _new_folder(folder)
-        partial = path.with_name(f".{path.name}.partial")
-        shutil.rmtree(partial, ignore_errors=True)
+        partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
         partial.mkdir()
         try:
             for name, table in zip(self._names(suffix), self, strict=True):
