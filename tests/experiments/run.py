@@ -2,7 +2,8 @@
 experiments FULL=1``.
 
     python run.py [hierarchical] [mixture] [autoencoder] [adult] [calibration] [clipping] [one_shot]
-        [persons] [rule] [declared] [twins] [--full]
+        [persons] [rule] [declared] [twins] [normal_table]
+        [--full]
 
 Tables go to standard output and, with the figures, to runs/experiments.
 """
@@ -25,6 +26,7 @@ EXPERIMENTS = (
     "rule",
     "declared",
     "twins",
+    "normal_table",
 )
 
 

@@ -126,10 +126,10 @@ def test_a_level_that_a_set_lacks_is_named():
 @pytest.mark.parametrize("rows", [1, 10])  # times N
 @pytest.mark.parametrize("noise", [0.0, 3.0])  # variance of the posterior's noise, in sampling's
 def test_intervals_hold_the_truth_at_any_size_of_the_sets(rows, noise):
-    """2000 answers: .95 +- .015, three standard errors; the rule W + B / m has .69 at (1, 3)."""
+    """4000 answers: .95 +- .015, four standard errors; the rule W + B / m has .69 at (1, 3)."""
     random, inside = np.random.default_rng(5), []
     posterior, sampling = 1 + noise, 1 / rows
-    for _ in range(100):
+    for _ in range(200):
         middles = random.normal(size=20) * np.sqrt(posterior)
         estimates = middles + random.normal(size=(30, 20)) * np.sqrt(posterior + sampling)
         with warnings.catch_warnings():
