@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from workbench.fitting.resuming import forget, resume
     from workbench.releases import release, verify
     from workbench.results import FitResult, load
+    from workbench.results.combining import combine
     from workbench.sweeps.sweeping import sweep
 
 __version__ = "0.1.0"
@@ -63,6 +64,7 @@ _NAMES = {
     "FitResult": "workbench.results",
     "audit": "workbench.auditing",
     "choose": "workbench.fitting.choosing",
+    "combine": "workbench.results.combining",
     "evaluate": "workbench.fitting.evaluating",
     "Privacy": "workbench.fitting.groups",
     "PrivacyModelError": "workbench.clipping",

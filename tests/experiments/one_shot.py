@@ -18,7 +18,7 @@ import pandas as pd
 from fits import OUT
 
 import workbench as wb
-from workbench.fitting.one_shot import usual_norm
+from workbench.fitting.sums import usual_norm
 from workbench.models import LinearPredictor, Model, NormalResiduals
 from workbench.posterior import gram_chain
 from workbench.posterior.noise_aware import Prior

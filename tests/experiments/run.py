@@ -2,7 +2,8 @@
 experiments FULL=1``.
 
     python run.py [hierarchical] [mixture] [autoencoder] [adult] [calibration] [clipping] [one_shot]
-        [persons] [rule] [declared] [--full]
+        [persons] [rule] [declared] [twins] [normal_table]
+        [--full]
 
 Tables go to standard output and, with the figures, to runs/experiments.
 """
@@ -24,6 +25,8 @@ EXPERIMENTS = (
     "persons",
     "rule",
     "declared",
+    "twins",
+    "normal_table",
 )
 
 

@@ -15,8 +15,8 @@ from workbench import ArgumentError
 from workbench.fitting import fits
 from workbench.fitting.baseline import without_privacy
 from workbench.fitting.groups import grouped
-from workbench.fitting.one_shot import is_better, usual_norm
 from workbench.fitting.spec import resolve
+from workbench.fitting.sums import is_better, usual_norm
 from workbench.ledger import Ledger
 from workbench.models import LinearPredictor, Model, NormalResiduals
 from workbench.noise.chacha20 import key_from_seed

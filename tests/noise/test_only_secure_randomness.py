@@ -169,11 +169,27 @@ ALLOWED = {
         "workbench/formula/likelihoods.py", "TimeToEvent.sample", "jax.random.exponential"
     ): "draws from a likelihood",
     Use("workbench/fitting/one_shot.py", "OneShot.draws", "numpy.random.default_rng"): _RELEASED,
-    Use("workbench/fitting/one_shot.py", "OneShot._posterior", "numpy.random.Generator"): _RELEASED,
+    **{
+        Use("workbench/fitting/sums.py", within, "numpy.random.Generator"): _RELEASED
+        for within in (
+            *("Sums.prior", "OfRegression.prior", "OfTable.prior"),
+            *("Sums.posterior", "OfRegression.posterior", "OfTable.posterior"),
+        )
+    },
+    Use(
+        "workbench/fitting/sums.py", "OfTable._by_site", "jax.random.key"
+    ): "latents are given; it is not used",
     Use(
         "workbench/fitting/one_shot.py", "_split", FAST_KEY
     ): "two traces of a prior; nothing is drawn for a fit",
     Use("workbench/posterior/gram_chain.py", "draw", "numpy.random.Generator"): _RELEASED,
+    Use(
+        "workbench/posterior/_ellipses.py", "Ellipses.__init__", "numpy.random.Generator"
+    ): _RELEASED,
+    **{
+        Use("workbench/posterior/joint_normal.py", within, "numpy.random.Generator"): _RELEASED
+        for within in ("draw", "prior_draws", "_normal_wishart", "_Chain.__init__")
+    },
     Use(
         "workbench/posterior/gram_chain.py", "_Chain.__init__", "numpy.random.Generator"
     ): _RELEASED,
@@ -196,7 +212,7 @@ ALLOWED = {
         "workbench/results/prediction.py", "Predictor.ranks.rank", "jax.random.uniform"
     ): "breaks ties of such ranks",
     Use(
-        "workbench/fitting/posterior.py", "_functions.one", "jax.random.key"
+        "workbench/fitting/posterior.py", "functions_of.one", "jax.random.key"
     ): "latents are given; it is not used",
     **{
         Use("workbench/posterior/noise_aware.py", within, "numpy.random.Generator"): _RELEASED
@@ -216,6 +232,8 @@ ALLOWED = {
     Use("workbench/results/prediction.py", "Predictor.sample", "jax.random.randint"): _RELEASED,
     Use("workbench/results/prediction.py", "synthetic_key", FAST_KEY): _RELEASED,
     Use("workbench/results/synthesis.py", "synthetic_records", "jax.random.randint"): _RELEASED,
+    Use("workbench/results/twins.py", "Twins.__init__", "numpy.random.default_rng"): _RELEASED,
+    Use("workbench/results/twins.py", "Twins._table", "numpy.random.default_rng"): _RELEASED,
     Use(
         "workbench/inference/state.py", "fast_child", FAST_KEY
     ): "starting values, metrics and draws of what is released",

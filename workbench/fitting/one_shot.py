@@ -1,7 +1,8 @@
-"""A linear regression from one release of noised sums: which fits have it, its step, its posterior
-and its metrics.
+"""A fit from one release of noised sums (``sums``): which fits have it, its step, its posterior and
+its metrics.
 
-It is chosen by default where a model declares that it is a linear regression with normal residuals
+A whole table of numbers (``Model.table``) always has it. For a regression it is chosen by default
+where a model declares that it is a linear regression with normal residuals
 (``LinearPredictor.residuals``), each record is a unit, no setting of DP-VI's steps is given, and
 there is little noise (``is_better``). docs/one_shot.md says why.
 """
@@ -9,10 +10,9 @@ there is little noise (``is_better``). docs/one_shot.md says why.
 from __future__ import annotations
 
 import functools
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
@@ -25,17 +25,15 @@ from workbench.clipping.separation import PrivacyModelError
 from workbench.data import Dataset
 from workbench.data.dataset import is_at_rest
 from workbench.fitting.estimation import Estimation, Inferred, Metrics
+from workbench.fitting.sums import Draws, Sums, of_regression, of_table
 from workbench.inference.assemble import assemble
 from workbench.inference.state import Hyperparameters, Performance, Purpose, fast_child
 from workbench.inference.step import PrivateStep
 from workbench.inference.training import Snapshot
 from workbench.models import Model
-from workbench.models.model import NormalResiduals, inputs_of
+from workbench.models.model import inputs_of
 from workbench.noise.chacha20 import fast_key, key_from_seed
 from workbench.posterior import statistics
-from workbench.posterior.gram_chain import Draws, draw
-from workbench.posterior.statistics import LinearGaussian, NoisedSums
-from workbench.privacy.calibration import noise_multiplier
 from workbench.privacy.plan import PrivacyPlan, default_delta
 from workbench.record_model import estimators
 from workbench.record_model.elbo import predictive
@@ -52,28 +50,8 @@ __all__ = ["ESTIMATORS", "STATISTICS", "OneShot", "one_shot_for"]
 STATISTICS = "statistics"
 ESTIMATORS = (*estimators.ESTIMATORS, STATISTICS)
 
-# of one column on average, from which on records weigh less: 1 / 3 if it is uniform within its
-# bounds
-_SQUARE = 0.4
-# N epsilon / columns, its cube root, from which on there is so little noise that all weights are 1
-_ENOUGH = 20.0
 _AT_ONCE = 4096  # records
 _PREDICTIONS = 200  # draws that a metric averages over
-
-
-class Spread(NamedTuple):
-    """How records are taken to fill their bounds.
-
-    :param square: the mean square of a column. :param residual: standard deviation of the
-        residuals, in halves of the target's range.
-    """
-
-    square: float
-    residual: float
-
-
-UNIFORM = Spread(1 / 3, 0.1)
-LEARNED = Spread(0.09, 0.15)  # normal ones within scales that a look learned
 
 
 # of a fit: its key, how many draws to keep, C, standard deviation of the noise
@@ -95,26 +73,17 @@ _STEP = {
 
 @dataclass(frozen=True, eq=False, repr=False)
 class OneShot(Estimation):
-    """The ``Estimation`` of a linear regression from noised sums.
+    """The ``Estimation`` of a model from noised sums.
 
-    :param model: the user's, split by records. :param of_site: the sites of weights, intercept (or
-        "") and scale.
-    :param residuals: as the model declares them.
-    :param regression: its priors. :param predict: of the ``Model``. :param score: of the ``Model``.
+    :param model: the user's, split by records. :param sums: what is summed.
+    :param predict: of the ``Model``. :param score: of the ``Model``.
     """
 
     model: RecordModel
-    of_site: tuple[str, str, str]
-    residuals: NormalResiduals
-    regression: LinearGaussian
+    sums: Sums
     predict: Callable[..., Any] | None
     score: Callable[..., dict[str, float]]
-    _newest: dict[Any, Draws] = field(default_factory=dict)
-
-    @property
-    def features(self) -> int:
-        """D."""
-        return int(self.model.blank_record[0].shape[0])
+    _newest: dict[Any, tuple[Draws, str]] = field(default_factory=dict)
 
     released = "sums"
 
@@ -133,7 +102,7 @@ class OneShot(Estimation):
         """
         microbatch = spec.settings.microbatch_size
         step = assemble(
-            statistics.model_of(self.features, plan.mechanism.clip, self.residuals.bounds),
+            self.sums.model(plan.mechanism.clip),
             statistics.guide,
             numpyro.optim.SGD(1.0),
             key,
@@ -164,7 +133,7 @@ class OneShot(Estimation):
         """As of ``Estimation``; the step's own site is that of the sums."""
         return self.model.shared
 
-    def draws(self, facts: Facts, params: Mapping[str, Any]) -> tuple[dict[str, np.ndarray], str]:
+    def draws(self, facts: Facts, params: Mapping[str, Any]) -> tuple[Draws, str]:
         """Draws from the posterior by site, and "" or what is wrong with them.
 
         :param params: what the step left. Before the step there is no release, and the draws are
@@ -174,38 +143,16 @@ class OneShot(Estimation):
         interval_key = fast_child(key, Purpose.INTERVALS)
         generator = np.random.default_rng(np.asarray(jax.random.key_data(interval_key)))
         released = np.asarray(params[statistics.SITE], float) * self.model.num_records
-        prior, note = self.regression.prior, ""
         if not np.any(released):
-            normals = generator.standard_normal((count, len(prior.mean)))
-            coefficients, scale = (
-                prior.mean + normals / np.sqrt(prior.precision),
-                self.regression.scale.sample(interval_key, (count,)),
-            )
-        else:
-            posterior = self._posterior(
-                statistics.sums_in(released, clip, deviation), count, generator
-            )
-            coefficients, scale = posterior.coefficients, posterior.scale
-            note = (
-                ""
-                if posterior.have_settled
-                else f"its Markov chains have not settled (R-hat {posterior.spread:.2f})"
-            )
-        weights, intercept, width = self.of_site
-        by_site = {weights: coefficients[:, : self.features], width: np.asarray(scale)}
-        if intercept:
-            by_site[intercept] = coefficients[:, -1]
-        return {name: np.asarray(by_site[name], np.float32) for name in sorted(by_site)}, note
-
-    def _posterior(self, sums: NoisedSums, count: int, generator: np.random.Generator) -> Draws:
-        """Draws given the release; those of the newest are kept, because metrics and the result
-        take the same.
-        """
-        cache_key = (sums.products.tobytes(), sums.noise, count)
+            return self.sums.prior(count, generator, interval_key), ""
+        # those of the newest release are kept, because metrics and the result take the same
+        cache_key = (released.tobytes(), deviation, count)
         if cache_key not in self._newest:
             self._newest.clear()
             with one_thread():
-                self._newest[cache_key] = draw(sums, self.regression, count, generator)
+                self._newest[cache_key] = self.sums.posterior(
+                    released, clip, deviation, count, generator
+                )
         return self._newest[cache_key]
 
     def evaluate(
@@ -250,55 +197,19 @@ class OneShot(Estimation):
                     f'is a setting of DP-VI steps; estimator="{STATISTICS}" makes one release '
                     "from all records.",
                 )
-        clip = request.clip
-        if isinstance(clip, str) or (clip is not None and clip < statistics.SMALLEST_NORM):
+        clip, least = request.clip, self.sums.smallest_norm
+        if isinstance(clip, str) or (clip is not None and clip < least):
             raise _validate.ArgumentError(
                 "clip",
                 clip,
-                f"must be a number of at least {statistics.SMALLEST_NORM} for "
-                f'estimator="{STATISTICS}".',
+                f'must be a number of at least {least} for estimator="{STATISTICS}".',
             )
-        return _STEP | {
-            "clip": usual_norm(self.squares(data), num_records, request.epsilon)
-            if clip is None
-            else clip
-        }
-
-    def squares(self, data: Dataset) -> float:
-        """The largest |x|^2 of a record, by declared bounds."""
-        if self.residuals.squares is not None:
-            return self.residuals.squares
-        return self.features if data.schema is None else len(data.schema.columns)
+        usual = self.sums.norm(data, num_records, request.epsilon)
+        return _STEP | {"clip": usual if clip is None else clip}
 
 
 def _facts(fit: PreparedFit, deviation: float) -> Facts:
     return fit.key, fit.settings.draws, float(fit.hyper.clip), deviation
-
-
-def usual_norm(squares: float, num_records: int, epsilon: float) -> float:
-    """C, from public facts: for R a little above |z|^2 of uniform columns, up to its largest where
-    there is hardly noise.
-
-    :param squares: the largest |x|^2.
-    """
-    signal = (num_records * epsilon / max(squares, 1)) ** (1 / 3) / _ENOUGH
-    return statistics.Scales.norm_for(1 + squares * min(1.0, max(_SQUARE, signal)))
-
-
-def is_better(
-    squares: float, num_records: int, epsilon: float, delta: float, spread: Spread = UNIFORM
-) -> bool:
-    """The rule of the default, from public facts: the noise of the sums moves a weight no further
-    than the records do.
-
-    For columns of a mean square v the noise has a standard deviation of sigma C / (sqrt(2) v b N)
-    in a weight, and least squares one of sqrt(1 / (v N)) times the residuals'.
-    """
-    clip = usual_norm(squares, num_records, epsilon)
-    sigma = noise_multiplier(epsilon=epsilon, delta=delta, sampling_rate=1.0, steps=1)
-    target = statistics.Scales.of(clip).target
-    noise = sigma * clip / (math.sqrt(2) * spread.square * target * num_records)
-    return noise <= spread.residual / math.sqrt(spread.square * num_records)
 
 
 def one_shot_for(
@@ -316,7 +227,15 @@ def one_shot_for(
         which is public. :param learns_scales: whether columns are on learned scales.
     :raises ArgumentError: naming ``estimator``, if it is asked for and impossible.
     """
-    is_asked = request.estimator == STATISTICS
+    is_asked = request.estimator == STATISTICS or model.table is not None
+    if model.table is not None and request.estimator not in (None, STATISTICS):
+        raise _validate.ArgumentError(
+            "estimator",
+            request.estimator,
+            f"takes steps, and {model.name} comes from one noised release. A fit without privacy "
+            "takes steps too.",
+            remedy=f'Use estimator="{STATISTICS}", with privacy.',
+        )
     changed = {
         name
         for name in (*_STEP, "clip")
@@ -330,31 +249,25 @@ def one_shot_for(
         return (
             one_shot
             if is_asked
-            or is_better(
-                one_shot.squares(data),
-                num_records,
-                request.epsilon,
-                delta,
-                LEARNED if learns_scales else UNIFORM,
-            )
+            or one_shot.sums.are_better(data, num_records, request.epsilon, delta, learns_scales)
             else None
         )
     except PrivacyModelError as error:
         if is_asked:
             raise _validate.ArgumentError(
                 "estimator",
-                request.estimator,
+                STATISTICS,
                 f"cannot be used with {model.name} and {data.name}: {error}.",
             ) from None
         return None
 
 
 def _split(model: Model, data: Dataset, constants: Mapping[str, Any], num_records: int) -> OneShot:
-    """:raises PrivacyModelError: if the model is no such regression, or the data have other
+    """:raises PrivacyModelError: if the model is none that comes from sums, or the data have other
     records.
     """
-    linear = model.linear
-    if linear is None or linear.residuals is None:
+    linear, table = model.linear, model.table
+    if table is None and (linear is None or linear.residuals is None):
         raise PrivacyModelError(
             "the model declares no linear predictor with normal residuals (Model.linear)"
         )
@@ -368,6 +281,11 @@ def _split(model: Model, data: Dataset, constants: Mapping[str, Any], num_record
     by_record = split(
         model.model, statistics.guide, key, record, num_records=num_records, static=static
     )
-    sites = linear.weights, linear.intercept, linear.residuals.scale
-    regression = statistics.linear_gaussian(by_record, *sites, linear.residuals.bounds)
-    return OneShot(by_record, sites, linear.residuals, regression, model.predict, model.score)
+    sums: Sums
+    if table is not None:
+        sums = of_table(by_record, table)
+    else:
+        assert linear is not None
+        assert linear.residuals is not None
+        sums = of_regression(by_record, linear, linear.residuals)
+    return OneShot(by_record, sums, model.predict, model.score)

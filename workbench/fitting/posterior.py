@@ -32,6 +32,7 @@ __all__ = [
     "by_site",
     "cautions",
     "final_clip",
+    "functions_of",
     "gradient_norms",
     "inferred",
     "noise_aware_draws",
@@ -110,11 +111,11 @@ def by_site(
         draws[name] = block.reshape(len(drawn), *like.shape[1:]).astype(like.dtype)
     functions = [name for name in guide if name not in draws]
     if functions:
-        draws |= _functions(model, functions, draws)
+        draws |= functions_of(model, functions, draws)
     return {name: draws[name] for name in guide}
 
 
-def _functions(
+def functions_of(
     model: RecordModel, names: list[str], latents: dict[str, np.ndarray]
 ) -> dict[str, np.ndarray]:
     """Deterministic sites of ``model``, for draws of its latents."""

@@ -341,7 +341,7 @@ class Settings(Shared):
     )
     estimator: str | None = setting(
         None,
-        "aligned or vanilla (for comparison): steps; statistics: a linear regression's sums, once",
+        "aligned or vanilla (for comparison): steps; statistics: sums, once",
         _one_of("fitting.one_shot:ESTIMATORS"),
         otherwise="statistics for a linear regression with little noise when no step settings are "
         "given, else aligned",

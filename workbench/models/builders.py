@@ -1,5 +1,5 @@
-"""Functions that make models of what they are given, such as a formula. ``get`` knows them by name,
-and no list has them.
+"""Functions that make models of what they are given, such as a formula, or for one kind of table.
+``get`` knows them by name, and no list has them.
 """
 
 from __future__ import annotations
@@ -11,7 +11,10 @@ from workbench.models.model import Model
 
 __all__ = ["BUILDERS", "builder"]
 
-BUILDERS = {"formula": "workbench.formula.model"}
+BUILDERS = {
+    "formula": "workbench.formula.model",
+    "normal_table": "workbench.models.joint_normal",
+}
 
 
 def builder(name: str) -> Callable[..., Model]:

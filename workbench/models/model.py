@@ -100,6 +100,17 @@ class LinearPredictor(NamedTuple):
     residuals: NormalResiduals | None = None
 
 
+class NormalTable(NamedTuple):
+    """Declares that records are normal in all their features, which are scaled to [-1, 1].
+
+    :param mean: the site of the mean. :param root: that of the entries of the covariance's Cholesky
+        factor, row by row.
+    """
+
+    mean: str
+    root: str
+
+
 @dataclass(frozen=True)
 class Model:
     """A NumPyro model with its guide, predictions, scores, options and pictures. The first three
@@ -148,6 +159,8 @@ class Model:
         as sizes of a network's layers. Only summaries and pictures use it.
     :param linear: the sites of a regression's linear predictor, for coefficients in the columns'
         own units.
+    :param table: the sites of a joint normal distribution of all features, which is fitted from one
+        release of moments (``normal_table``).
     :param cautions: sentences about what is allowed but unwise, from public facts; shown with the
         plan and the result.
     :raises ArgumentError: if ``model`` or another of the functions is not callable.
@@ -173,6 +186,7 @@ class Model:
         None
     )
     linear: LinearPredictor | None = None
+    table: NormalTable | None = None
     cautions: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:

@@ -12,9 +12,8 @@ of coefficients. A has the flat prior on positive definite matrices; theta and s
 
 With q as a function of a standard normal number (Wilson and Hilferty 1931), all that is unknown is
 normal before the release is seen: the noise of each sum, and that number. s follows from them, and
-theta is integrated out. So elliptical slices (Murray, Adams and MacKay 2010) move everything at
-once. They come from a normal distribution that follows what was seen in the burn-in (Nishihara,
-Murray and Adams 2014). Chains start at the nearest possible sums and step together.
+theta is integrated out. So elliptical slices (``_ellipses``) move everything at once. Chains start
+at the nearest possible sums.
 """
 
 from __future__ import annotations
@@ -24,20 +23,20 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.random import Generator
-from scipy.linalg.lapack import dpotrf
 
-from workbench.posterior.statistics import LinearGaussian, NoisedSums
+from workbench.posterior._ellipses import (
+    CHAINS,
+    SETTLED,
+    Ellipses,
+    cholesky,
+    draws_of,
+    nearest_possible,
+)
+from workbench.posterior.statistics import LinearGaussian, NoisedSums, symmetric
 
 __all__ = ["Draws", "draw"]
 
-_CHAINS = 25
-# sweeps before the first draw that is kept, and from one to the next
-_BURN_IN, _APART = ((60, 100, 150), 3)
-# R-hat (Gelman and Rubin 1992) up to which chains are taken to agree; else all is run longer,
-_SETTLED = 1.1
-_LONGER, _RUNS = 3, 3  # times as long; runs at most
 _LEAST_SHARE = 0.1  # of w^2 in w
-_MOST_PROPOSALS = 60  # then an ellipse has shrunk to a point
 _LOG_SCALES = np.linspace(-16.0, 6.0, 4401)
 _ANY = 1e150  # the corner of a matrix that is bordered with a vector
 
@@ -56,40 +55,19 @@ class Draws(NamedTuple):
     @property
     def have_settled(self) -> bool:
         """Whether the chains agree."""
-        return self.spread <= _SETTLED
+        return self.spread <= SETTLED
 
 
 def draw(sums: NoisedSums, regression: LinearGaussian, count: int, generator: Generator) -> Draws:
     """``count`` draws, from chains that run until they agree or took too long."""
-    chains = min(_CHAINS, count)
-    per_chain = math.ceil(count / chains)
-    chain, length = _Chain(sums, regression, chains, generator), 0
-    for length in _BURN_IN:
-        chain.adapt(length)
-    length = 1
-    for _ in range(_RUNS):
-        draws = []
-        for _ in range(per_chain):
-            chain.sweep(_APART * length)
-            theta, scale = chain.draw()
-            draws.append(np.column_stack([theta, np.log(scale)]))
-        stacked = np.stack(draws)
-        spread = _r_hat(stacked)
-        if spread <= _SETTLED:
-            break
-        length *= _LONGER
-    flat = stacked.reshape(-1, stacked.shape[2])[:count]
+    chain = _Chain(sums, regression, min(CHAINS, count), generator)
+
+    def quantities() -> np.ndarray:
+        theta, scale = chain.draw()
+        return np.column_stack([theta, np.log(scale)])
+
+    flat, spread = draws_of(chain.ellipses, quantities, count)
     return Draws(flat[:, :-1], np.exp(flat[:, -1]), spread)
-
-
-def _r_hat(draws: np.ndarray) -> float:
-    """The largest of all quantities. :param draws: float[draws, chains, quantities]."""
-    length, chains, _ = draws.shape
-    if length < 2 or chains < 2:
-        return 1.0
-    within = draws.var(axis=0, ddof=1).mean(axis=0)
-    between = draws.mean(axis=0).var(axis=0, ddof=1)
-    return float(np.sqrt(np.max((length - 1) / length + between / within)))
 
 
 class _Factors(NamedTuple):
@@ -99,18 +77,6 @@ class _Factors(NamedTuple):
 
     log_determinant: np.ndarray
     squares: np.ndarray
-
-
-def _cholesky(matrices: np.ndarray) -> np.ndarray:
-    """Lower factors, NaN for a matrix that is not positive definite."""
-    try:
-        return np.linalg.cholesky(matrices)
-    except np.linalg.LinAlgError:
-        factors = np.empty_like(matrices)
-        for index, matrix in enumerate(matrices):
-            factor, failed = dpotrf(matrix, lower=1, clean=1)
-            factors[index] = np.nan if failed else factor
-        return factors
 
 
 def _factors(matrices: np.ndarray, vectors: np.ndarray) -> _Factors:
@@ -123,7 +89,7 @@ def _factors(matrices: np.ndarray, vectors: np.ndarray) -> _Factors:
     used = vectors.shape[1]
     bordered[:, width, :used] = bordered[:, :used, width] = vectors
     bordered[:, width, width] = _ANY
-    factor = _cholesky(bordered)
+    factor = cholesky(bordered)
     diagonal = np.diagonal(factor, axis1=1, axis2=2)[:, :used]
     return _Factors(
         2 * np.log(diagonal).sum(axis=1), np.square(factor[:, width, :used]).sum(axis=1)
@@ -154,13 +120,13 @@ class _Chain:
         self._rho = float(
             np.clip(sums.squared_weights / max(sums.products[-1, -1], 1.0), _LEAST_SHARE, 1.0)
         )
-        self._states = np.tile(self._start(), (chains, 1))
-        self._center, self._spread = np.zeros_like(self._deviations), self._deviations
-        self._densities = self._log_weight(self._states)
+        self.ellipses = Ellipses(
+            self._deviations, self._start(), self._log_density, chains, generator
+        )
 
     def _start(self) -> np.ndarray:
         """A possible state."""
-        products = _possible(self._sums.products, self._sums.noise)
+        products = nearest_possible(self._sums.products, self._sums.noise)
         used, with_target = self._used, self._sums.with_target[: self._used]
         explained = with_target @ np.linalg.solve(products[:used, :used], with_target)
         residual = self._sums.of_target - explained
@@ -168,63 +134,12 @@ class _Chain:
         noise = (self._sums.products - products)[self._rows, self._columns]
         return np.concatenate([noise, np.zeros(used), [min(residual - least, 0.0), 0.0]])
 
-    def adapt(self, count: int) -> None:
-        """Take ``count`` slices, and centre all later ones on what they saw, as wide as it was."""
-        states = []
-        for _ in range(count):
-            self.sweep(1)
-            states.append(self._states)
-        flat = np.concatenate(states)
-        self._center, self._spread = (
-            flat.mean(axis=0),
-            np.maximum(flat.std(axis=0), 1e-3 * self._deviations),
-        )
-        self._densities = self._log_weight(self._states)
-
-    def _log_weight(self, states: np.ndarray) -> np.ndarray:
-        """Log density over that of the normal distribution from which slices are made."""
-        with np.errstate(invalid="ignore", divide="ignore"):
-            standard = np.where(self._deviations > 0, states / self._deviations, 0.0)
-            made = np.where(self._spread > 0, (states - self._center) / self._spread, 0.0)
-        return self._log_density(states) + 0.5 * (np.square(made) - np.square(standard)).sum(axis=1)
-
-    def sweep(self, count: int) -> None:
-        """Take ``count`` elliptical slices."""
-        random, chains = self._random, len(self._states)
-        for _ in range(count):
-            moved, densities = self._states.copy(), self._densities.copy()
-            start = self._states - self._center
-            direction = random.standard_normal(moved.shape) * self._spread
-            least = self._densities + np.log(random.random(chains))
-            angle = random.random(chains) * 2 * np.pi
-            low, high, active = angle - 2 * np.pi, angle.copy(), np.arange(chains)
-            for _ in range(_MOST_PROPOSALS):
-                turned = (
-                    start[active] * np.cos(angle[active])[:, None]
-                    + direction[active] * np.sin(angle[active])[:, None]
-                )
-                proposed = self._center + turned
-                density = self._log_weight(proposed)
-                taken = density >= least[active]
-                moved[active[taken]], densities[active[taken]] = proposed[taken], density[taken]
-                active = active[~taken]
-                if not len(active):
-                    break
-                below = angle[active] < 0
-                low[active] = np.where(below, angle[active], low[active])
-                high[active] = np.where(below, high[active], angle[active])
-                angle[active] = low[active] + (high[active] - low[active]) * random.random(
-                    len(active)
-                )
-            self._states, self._densities = moved, densities
-
     def _without(self, states: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """A, float[chains, m, m], h, float[chains, p], and c, float[chains]."""
-        products, width = np.empty((len(states), *self._sums.products.shape)), len(self._rows)
+        width = len(self._rows)
         values = self._sums.products[self._rows, self._columns] - states[:, :width]
-        products[:, self._rows, self._columns] = products[:, self._columns, self._rows] = values
         return (
-            products,
+            symmetric(values, len(self._sums.products)),
             self._sums.with_target[: self._used] - states[:, width:-2],
             self._sums.of_target - states[:, -2],
         )
@@ -289,11 +204,11 @@ class _Chain:
 
     def draw(self) -> tuple[np.ndarray, np.ndarray]:
         """theta, float[chains, p], which is normal given the state, and s, float[chains]."""
-        products, with_target, of_target = self._without(self._states)
+        products, with_target, of_target = self._without(self.ellipses.states)
         mean, precision = self._prior
         shifted = with_target - self._block(products) @ mean
         residual = self._residual(products, shifted, _factors(products, shifted).squares, of_target)
-        variance = self._variance(products, residual, self._states[:, -1])
+        variance = self._variance(products, residual, self.ellipses.states[:, -1])
         scaled_variance = self._rho * variance
         factor = np.linalg.cholesky(
             self._block(products) / scaled_variance[:, None, None] + np.diag(precision)
@@ -301,10 +216,3 @@ class _Chain:
         solved = np.linalg.solve(factor, (shifted / scaled_variance[:, None])[..., None])
         white = solved + self._random.standard_normal(solved.shape)
         return mean + np.linalg.solve(np.swapaxes(factor, 1, 2), white)[..., 0], np.sqrt(variance)
-
-
-def _possible(products: np.ndarray, noise: float) -> np.ndarray:
-    """The nearest sums that could be without noise."""
-    values, vectors = np.linalg.eigh(products)
-    least = max(0.05 * noise, 1e-9 * abs(values).max(), 1e-9)
-    return (vectors * np.maximum(values, least)) @ vectors.T

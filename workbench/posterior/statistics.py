@@ -51,6 +51,8 @@ __all__ = [
     "model_of",
     "statistic",
     "sums_in",
+    "symmetric",
+    "triangle",
 ]
 
 Bounds = tuple[float, float]
@@ -96,7 +98,7 @@ def statistic(x: jax.Array, y: jax.Array, clip: float, bounds: Bounds = (-1.0, 1
     weight = jnp.minimum(1.0, squares / jnp.sum(z**2, axis=1, keepdims=True))
     middle, reach = middle_and_reach(bounds)
     response = target * jnp.clip((y.astype(jnp.float32) - middle) / reach, -1, 1)[:, None]
-    rows, columns, counts = _places(z.shape[1])
+    rows, columns, counts = triangle(z.shape[1])
     blocks: list[Any] = [
         counts * z[:, rows] * z[:, columns],
         math.sqrt(2) * response * z,
@@ -112,10 +114,18 @@ def middle_and_reach(bounds: Bounds) -> tuple[float, float]:
     return low / 2 + high / 2, high / 2 - low / 2
 
 
-def _places(width: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def triangle(width: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Rows and columns of a symmetric matrix's own entries, and their factors, 1 or sqrt(2)."""
     rows, columns = np.triu_indices(width)
     return rows, columns, np.where(rows == columns, 1.0, math.sqrt(2)).astype(np.float32)
+
+
+def symmetric(entries: np.ndarray, width: int) -> np.ndarray:
+    """Symmetric matrices, float[..., width, width], of their own entries, float[..., k]."""
+    rows, columns = np.triu_indices(width)
+    matrices = np.empty((*entries.shape[:-1], width, width))
+    matrices[..., rows, columns] = matrices[..., columns, rows] = entries
+    return matrices
 
 
 def size_of(features: int) -> int:
@@ -166,10 +176,9 @@ def sums_in(released: np.ndarray, clip: float, noise: float) -> NoisedSums:
     width = math.isqrt(2 * len(released)) - 1
     while size_of(width - 1) > len(released):
         width -= 1
-    rows, columns, counts = _places(width)
+    rows, _, counts = triangle(width)
     values, target = np.asarray(released, float), Scales.of(clip).target
-    products = np.empty((width, width))
-    products[rows, columns] = products[columns, rows] = values[: len(rows)] / counts
+    products = symmetric(values[: len(rows)] / counts, width)
     with_target = values[len(rows) : -2] / (math.sqrt(2) * target)
     return NoisedSums(
         products, with_target, float(values[-2] / target**2), float(values[-1]), noise, target

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from workbench.results.coefficient_table import CoefficientTable
     from workbench.results.effects import Comparisons, Effects
     from workbench.results.prediction import Predictor, Records
+    from workbench.results.twins import Twins
 
 __all__ = ["FitResult", "HistoryPoint", "IntervalWarning"]
 
@@ -460,8 +461,11 @@ class FitResult:
         return Scores(scores, EVALUATION_LABELS[known_public])
 
     def sample(self, count: int = 1000, given: Records = None, *, seed: int | None = None) -> Any:
-        """Draw synthetic records from the private posterior predictive, each from its own posterior
-        draw.
+        """Draw synthetic records from the private posterior predictive, each from its own draw of
+        the guide.
+
+        They show what the model has learnt. They are not for inference: an interval computed from
+        them is several times too narrow, however many records are drawn. ``twins`` are.
 
         Synthetic records depend only on the release, so they cost no further privacy and may be
         published. They resemble the data as far as the model describes them. A table comes back as
@@ -476,6 +480,43 @@ class FitResult:
         from workbench.results.synthesis import synthetic_records
 
         return synthetic_records(self, count, given, seed)
+
+    def twins(
+        self,
+        sets: int = 30,
+        rows: int | None = None,
+        given: Records = None,
+        *,
+        seed: int | None = None,
+    ) -> Twins:
+        """Synthetic tables for analysts: each is drawn from one draw of the posterior, so
+        ``wb.combine`` gets valid intervals from all of them.
+
+        Where the posterior counts the privacy noise (``posterior_kind`` "noise-aware"), so do the
+        intervals; else an ``IntervalWarning`` says that they are not calibrated. Twins depend on
+        the release and on ``given`` alone, so they cost no further privacy.
+
+        >>> import statsmodels.api as sm
+        >>> result = wb.fit("logistic", "breast_cancer", epsilon=1.0)
+        >>> twins = result.twins(sets=20, rows=2000)
+        >>> answers = [sm.OLS(table["mean area"], np.ones(2000)).fit() for table in twins]
+        >>> list(wb.combine(answers).columns)
+        ['estimate', 'se', '95%_low', '95%_high']
+
+        :param sets: number of tables, 2 to the number of draws; 30 are enough.
+        :param rows: of each table; by default 10 times the number of private records that the
+            guarantee publishes.
+        :param given: public inputs of a model that predicts a target, as ``predict`` takes them,
+            by default public evaluation records. Rows of them are drawn again, with other weights
+            for each table (the Bayesian bootstrap). Coefficients need inputs that cover what the
+            analysis is about. Means and shares need inputs that are a sample of its population.
+            Their columns that the model uses are copied, so they must be public.
+        :param seed: a whole number, to get the same tables again.
+        :raises ArgumentError: naming the argument; naming ``model``, if it draws images.
+        """
+        from workbench.results.twins import new_twins
+
+        return new_twins(self, sets, rows, given, seed)
 
     @property
     def pictures(self) -> dict[str, Callable[..., Figure]]:

@@ -462,20 +462,11 @@ class Predictor:
         :param given: the model's inputs, one row per record; () for a model of a single array.
         :param on_progress: called with the number of records just drawn.
         """
-        site, params = self._observed, self.params
-
-        def one(
-            drawn: dict[str, jax.Array], own_key: jax.Array, record: tuple[jax.Array, ...]
-        ) -> jax.Array:
-            return self._trace(params | drawn, own_key, tuple(array[None] for array in record), 1)[
-                site
-            ]["value"][0]
-
         indices = self._places(10**9)
         chosen_key, sampling_key = jax.random.split(key)
         chosen = np.asarray(jax.random.randint(chosen_key, (count,), 0, len(indices)))
         keys = jax.random.split(sampling_key, count)
-        draw = jax.jit(jax.vmap(one))
+        draw = jax.jit(jax.vmap(self._drawn_record))
         batches = []
         for start in range(0, count, _AT_ONCE):
             # one posterior draw per record, all at once, would fill the memory
@@ -491,6 +482,52 @@ class Predictor:
             )
             on_progress(len(batches[-1]))
         return np.concatenate(batches)
+
+    def _drawn_record(
+        self, drawn: Mapping[str, jax.Array], key: jax.Array, record: tuple[jax.Array, ...]
+    ) -> jax.Array:
+        """A value of the observed site for one record. :param drawn: latents of a posterior draw.
+        :param record: its inputs.
+        """
+        inputs = tuple(array[None] for array in record)
+        return self._trace(self.params | dict(drawn), key, inputs, 1)[self._observed]["value"][0]
+
+    @functools.cached_property
+    def _drawn_set(self) -> Callable[..., jax.Array]:
+        """Compiled function from latents, a key, numbers of records and inputs to drawn values."""
+
+        def drawn_set(
+            drawn: dict[str, jax.Array],
+            key: jax.Array,
+            numbers: jax.Array,
+            records: tuple[jax.Array, ...],
+        ) -> jax.Array:
+            return jax.vmap(
+                lambda number, record: self._drawn_record(
+                    drawn, jax.random.fold_in(key, number), record
+                )
+            )(numbers, records)
+
+        return jax.jit(drawn_set)
+
+    def sample_set(
+        self,
+        drawn: dict[str, np.ndarray],
+        count: int,
+        inputs: tuple[np.ndarray, ...],
+        key: jax.Array,
+    ) -> np.ndarray:
+        """Draw ``count`` values of the observed site, all from one posterior draw.
+
+        :param drawn: latents of that draw. :param inputs: as of ``sample``.
+        """
+        numbers = np.arange(count, dtype=np.uint32)
+        return np.concatenate(
+            [
+                np.asarray(self._drawn_set(drawn, key, arrays[0], arrays[1:]))[:length]
+                for length, arrays in _chunks((numbers, *inputs))
+            ]
+        )
 
 
 def _no_records(result: FitResult) -> _validate.ArgumentError:

@@ -17,12 +17,10 @@ if TYPE_CHECKING:
     from workbench.results.fit_result import FitResult
     from workbench.results.prediction import Records
 
-__all__ = ["synthetic_records"]
+__all__ = ["MOST_NUMBERS", "synthetic_records", "table_of"]
 
 
-_MOST_NUMBERS = (
-    200_000_000  # numbers in all drawn records: about 1 GB, and more for a table as text
-)
+MOST_NUMBERS = 200_000_000  # numbers in all drawn records: about 1 GB, and more for a table as text
 
 
 def synthetic_records(
@@ -38,7 +36,7 @@ def synthetic_records(
     """
     predictor, facts = result.predictor, result.data
     size = sum(math.prod(shape) for shape in facts["record_shapes"])
-    count = _validate.integer("count", count, at_least=1, at_most=_MOST_NUMBERS // max(1, size))
+    count = _validate.integer("count", count, at_least=1, at_most=MOST_NUMBERS // max(1, size))
     key, choosing = jax.random.split(synthetic_key(seed))
     inputs: tuple[np.ndarray, ...] = ()
     if len(facts["arrays"]) > 1:
@@ -69,32 +67,31 @@ def synthetic_records(
     drawn = predictor.sample(count, inputs, key, on_progress)
     if facts["image_shape"] or not (facts["feature_names"] or facts["schema"]):
         return drawn
-    return _table(predictor, facts, inputs, drawn, given)
+    features = None
+    if predictor.model.has_own_arrays and isinstance(given, pd.DataFrame):
+        features = given.reset_index(drop=True)
+    return table_of(predictor, inputs, drawn, features)
 
 
-def _table(
+def table_of(
     predictor: Predictor,
-    facts: dict[str, Any],
     inputs: tuple[np.ndarray, ...],
     drawn: np.ndarray,
-    source: Records,
+    features: pd.DataFrame | None = None,
 ) -> pd.DataFrame:
-    """A table of given inputs and drawn values in its own columns and units."""
+    """A table of inputs and drawn values in its own columns and units.
+
+    :param features: the columns of the inputs; by default those of the arrays, which of a model's
+        own arrays are the design's.
+    """
+    facts = predictor.result.data
     arrays = dict(zip(facts["arrays"], (*inputs, drawn), strict=True))
-    features = arrays["x"]
-    if predictor.model.has_own_arrays:  # which cannot be turned back into columns
-        table = (
-            source.reset_index(drop=True)
-            if isinstance(source, pd.DataFrame)
-            else pd.DataFrame(features, columns=facts["feature_names"])
-        )
+    if features is not None:
+        table = features
+    elif predictor.model.has_own_arrays or predictor.schema is None:
+        table = pd.DataFrame(arrays["x"], columns=facts["feature_names"] or None)
     else:
-        schema = predictor.schema
-        table = (
-            pd.DataFrame(features, columns=facts["feature_names"])
-            if schema is None
-            else schema.decode(features)
-        )
+        table = predictor.schema.decode(arrays["x"])
     if "group" in arrays:
         table[facts["group"]] = np.asarray(facts["groups"])[arrays["group"]]
     if "y" in arrays:
