@@ -196,8 +196,8 @@ def _advice(
     the gallery's logistic regression for one group, with its part of the records.
     """
     size = dataset.train[0].shape[1] + intercept
-    share = clip_share(num_records * epsilon / (size * len(dataset.groups)))
-    return {"iterations": 1000, "clip": share * size**0.5, "average": True}
+    fraction = clip_share(num_records * epsilon / (size * len(dataset.groups)))
+    return {"iterations": 1000, "clip": fraction * size**0.5, "average": True}
 
 
 def hierarchical_logistic(

@@ -106,9 +106,9 @@ def _advice(dataset: data.Dataset, num_records: int, epsilon: float) -> dict[str
     features = dataset.train[0].shape[1]
     columns = features if dataset.schema is None else len(dataset.schema.columns)
     noise_ratio = (columns / features) ** (1 / 6)
-    share = clip_share(num_records * epsilon / columns, noise_ratio=noise_ratio)
+    fraction = clip_share(num_records * epsilon / columns, noise_ratio=noise_ratio)
     largest = (columns + 1) ** 0.5
-    return {"clip": share * largest, "largest_clip": largest}
+    return {"clip": fraction * largest, "largest_clip": largest}
 
 
 def _coordinates(dataset: data.Dataset) -> dict[str, list[str]]:

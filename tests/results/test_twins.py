@@ -369,8 +369,9 @@ def test_private_evaluation_records_are_not_copied(private_data, public):
         result = wb.fit(
             "logistic", private_data, epsilon=8.0, iterations=40, ledger=False, delta=1e-3
         )
-    with pytest.raises(ArgumentError, match=r"^given='clinic': .*are private, and twins copy"):
-        result.twins(given=private_data)
+    for draw in (result.twins, result.sample):
+        with pytest.raises(ArgumentError, match=r"^given='clinic': .*are private"):
+            draw(given=private_data)
     with pytest.raises(ArgumentError, match=r"^given=None"):
         result.twins()
 

@@ -69,7 +69,7 @@ def _evaluate(arguments: argparse.Namespace) -> int:
         facts = {
             "metrics": dict(evaluation.metrics),
             "intervals": {name: list(ends) for name, ends in evaluation.metric_intervals.items()},
-            "calibration": [[*bin[:3], list(bin.share)] for bin in evaluation.calibration],
+            "calibration": [[*bin[:3], list(bin.fraction)] for bin in evaluation.calibration],
             "guarantee": evaluation.guarantee.to_dict(),
             "label": evaluation.metrics_label,
         }

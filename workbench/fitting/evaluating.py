@@ -334,10 +334,10 @@ def _records(
     table = as_table("data", data)
     columns: Any = [_declared(fit) for fit in fits]
     schema = dict(columns[0].schema.columns)
-    for other in columns[1:]:
-        _require_alike(request, columns[0], other)
+    for second in columns[1:]:
+        _require_alike(request, columns[0], second)
         schema |= {
-            name: column for name, column in other.schema.columns.items() if name not in schema
+            name: column for name, column in second.schema.columns.items() if name not in schema
         }
     try:
         made: Dataset = replace(columns[0], schema=Schema(schema)).dataset(
@@ -354,22 +354,24 @@ def _records(
         elif isinstance(error.value, str) and error.value != "DataFrame":
             words = f"{error.value!r} {words}"
         raise _validate.ArgumentError("data", "DataFrame", words) from None
-    whole = Table(table, by_type(table, request.unit_id), request.unit_id, request.max_rows)
-    return made, lambda: id_of_table(made, whole)
+    described_table = Table(
+        table, by_type(table, request.unit_id), request.unit_id, request.max_rows
+    )
+    return made, lambda: id_of_table(made, described_table)
 
 
-def _require_alike(request: EvaluateArguments, first: Any, other: Any) -> None:
+def _require_alike(request: EvaluateArguments, first: Any, second: Any) -> None:
     """:raises ArgumentError: naming ``against``, if it explains another response, or a value would
     be cut for one of the fits alone.
     """
     assert request.against is not None
     formula = request.against.model_options["formula"]
-    if first.response.name != other.response.name:
+    if first.response.name != second.response.name:
         raise _validate.ArgumentError(
             "against", formula, f"explains another response than {first.response.name!r}."
         )
     bounds = first.schema.bounds
-    for name, ends in other.schema.bounds.items():
+    for name, ends in second.schema.bounds.items():
         if bounds.get(name, ends) != ends:
             raise _validate.ArgumentError(
                 "against",

@@ -86,9 +86,9 @@ def in_blocks(
             np.pad(array, [(0, _BLOCK - size), *[(0, 0)] * (array.ndim - 1)]) for array in block
         )
         made.append(
-            [None if part is None else part[:size] for part in function(padded, *arguments)]
+            [None if piece is None else piece[:size] for piece in function(padded, *arguments)]
         )
     return [
-        None if parts[0] is None else np.concatenate([np.asarray(part) for part in parts])
-        for parts in zip(*made, strict=True)
+        None if pieces[0] is None else np.concatenate([np.asarray(piece) for piece in pieces])
+        for pieces in zip(*made, strict=True)
     ]

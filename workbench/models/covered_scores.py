@@ -208,8 +208,8 @@ def covered_scores(
     counts = weighed(column + bins * is_one, weights, 2 * bins)
     # fractions of the bound, rounded: at most per_record spacings for each record
     fractions = np.minimum(np.logaddexp(0.0, np.where(is_one, -odds, odds)) / cut, 1.0)
-    parts = np.rint(means_of_units(fractions, rows) * per_record)
-    total = parts.astype(np.int64).sum(keepdims=True)
+    rounded = np.rint(means_of_units(fractions, rows) * per_record)
+    total = rounded.astype(np.int64).sum(keepdims=True)
     noised = with_noise(np.concatenate([counts, total]), per_record, key)
     return CoveredScores(
         noised[:-1].reshape(2, bins), -cut * float(noised[-1]), deviation(per_record), cut

@@ -127,16 +127,16 @@ class CoveredMeans:
 
         return estimate(total / self.count if self.count > 0 else 0.0, (-1.0, 1.0), test)
 
-    def share(self, index: int) -> Estimate:
-        """The share of the records that are in a bin."""
+    def fraction(self, index: int) -> Estimate:
+        """The fraction of the records that are in a bin."""
         inside, outside = float(self.in_bins[index]), float(self.in_bins.sum())
         outside -= inside
 
-        def test(shares: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-            kept = 1 - shares
-            noise = self.deviation**2 * (kept**2 + (len(self.in_bins) - 1) * shares**2)
-            of_records = inside * kept**2 + outside * shares**2
-            return inside * kept - outside * shares, noise + np.maximum(of_records, 0.0)
+        def test(fractions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+            complement = 1 - fractions
+            noise = self.deviation**2 * (complement**2 + (len(self.in_bins) - 1) * fractions**2)
+            of_records = inside * complement**2 + outside * fractions**2
+            return inside * complement - outside * fractions, noise + np.maximum(of_records, 0.0)
 
         total = inside + outside
         return estimate(inside / total if total > 0 else 0.0, (0.0, 1.0), test)
@@ -181,8 +181,8 @@ def covered_means(
     per_record = spacings(noise_multiplier, math.sqrt(1 + 2 * columns + (bins is not None)))
     ones = np.ones((len(numbers), 1))
     # each rounded to at most per_record spacings
-    parts = np.rint(np.concatenate([ones, numbers, numbers**2], axis=1) * per_record)
-    sums = parts.astype(np.int64).sum(axis=0)
+    rounded = np.rint(np.concatenate([ones, numbers, numbers**2], axis=1) * per_record)
+    sums = rounded.astype(np.int64).sum(axis=0)
     if bins is not None:
         of_unit = np.ones(len(bins[0]), np.int64) if rows is None else np.asarray(rows, np.int64)
         weights = np.repeat(per_record // of_unit, of_unit)

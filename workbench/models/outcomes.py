@@ -62,13 +62,13 @@ class Bin(NamedTuple):
 
     :param low: where it begins: a predicted probability, or a rank among the model's draws.
     :param high: where it ends. :param expected: the share that a right model has there.
-    :param share: of class 1 among the bin's records, or of all records in the bin.
+    :param fraction: of class 1 among the bin's records, or of all records in the bin.
     """
 
     low: float
     high: float
     expected: float
-    share: Estimate
+    fraction: Estimate
 
 
 class Released(NamedTuple):
@@ -270,12 +270,12 @@ class Numbers(Outcome):
         if predicted.ranks is None:
             return Released(scores, order)
         bins = [
-            Bin(index / RANKS, (index + 1) / RANKS, 1 / RANKS, means.share(index))
+            Bin(index / RANKS, (index + 1) / RANKS, 1 / RANKS, means.fraction(index))
             for index in range(RANKS)
         ]
         return Released(scores, order, tuple(bins))
 
 
 def _bin_of(ranks: np.ndarray) -> np.ndarray:
-    places = np.floor(np.nan_to_num(ranks, nan=0.0) * RANKS)
-    return np.clip(places, 0, RANKS - 1).astype(np.int64)
+    bins = np.floor(np.nan_to_num(ranks, nan=0.0) * RANKS)
+    return np.clip(bins, 0, RANKS - 1).astype(np.int64)

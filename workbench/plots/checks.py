@@ -94,11 +94,11 @@ def covered_check_figure(
     :param bins: where each begins and ends, the share that is expected there, and the share with
         the low and the high end of its 90 % interval, as ``wb.evaluate`` has them. Where the same
         is expected everywhere they are ranks among draws, else predicted probabilities.
-    :param label: of the shares.
+    :param label: of the fractions.
     """
     figure = new_figure(4.8, 3.7, title, use_line(label))
     low, high, expected = (np.array([row[index] for row in bins]) for index in range(3))
-    shares, *ends = (np.array([row[3][index] for row in bins]) for index in range(3))
+    fractions, *ends = (np.array([row[3][index] for row in bins]) for index in range(3))
     is_even = np.ptp(expected) == 0
     axes = dress(
         figure.add_subplot(),
@@ -108,7 +108,7 @@ def covered_check_figure(
     )
     line = expected[[0, -1]] if is_even else [0, 1]
     axes.plot([0, 1], line, color=QUIET, linewidth=1, linestyle=LINES[3], label="a right model")
-    _shares(axes, (low + high) / 2, shares, *ends)
+    _fractions(axes, (low + high) / 2, fractions, *ends)
     axes.set(xlim=(0, 1), ylim=(0, 1.1 * max(ends[1].max(), expected[0]) if is_even else 1))
     legend_above(axes, width=4.8)
     return figure
@@ -176,11 +176,13 @@ def points_check_figure(
     return figure
 
 
-def _shares(axes: Axes, at: ArrayLike, shares: ArrayLike, low: ArrayLike, high: ArrayLike) -> None:
+def _fractions(
+    axes: Axes, at: ArrayLike, fractions: ArrayLike, low: ArrayLike, high: ArrayLike
+) -> None:
     axes.vlines(at, low, high, color=COLOURS[0], linewidth=1.8)
     axes.plot(
         at,
-        shares,
+        fractions,
         linestyle="none",
         marker="o",
         markersize=5,
@@ -206,7 +208,7 @@ def _calibration(axes: Axes, outcomes: np.ndarray, predicted: np.ndarray, bins: 
         binomtest(*counted).proportion_ci(0.9, method="wilson")
         for counted in zip(ones.tolist(), total.tolist(), strict=True)
     ]
-    _shares(axes, middle, ones / total, *zip(*intervals, strict=True))
+    _fractions(axes, middle, ones / total, *zip(*intervals, strict=True))
     if bins <= 10:
         for number in np.flatnonzero(filled):
             count = counts[number]

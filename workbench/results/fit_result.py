@@ -467,15 +467,16 @@ class FitResult:
         They show what the model has learnt. They are not for inference: an interval computed from
         them is several times too narrow, however many records are drawn. ``twins`` are.
 
-        Synthetic records depend only on the release, so they cost no further privacy and may be
-        published. They resemble the data as far as the model describes them. A table comes back as
-        a DataFrame in its own units (``.to_csv`` saves it), with the inputs beside the target if
-        the model predicts one. Images come back as an array.
+        They depend only on the release and on ``given``, so they cost no further privacy and may be
+        published where those inputs may. They resemble the data as far as the model describes them.
+        A table comes back as a DataFrame in its own units (``.to_csv`` saves it), with the inputs
+        beside the target if the model predicts one. Images come back as an array.
 
         :param count: number of records; ignored if ``given`` sets it.
-        :param given: the inputs, as ``predict`` takes them; by default public evaluation records,
-            with replacement.
+        :param given: public inputs, as ``predict`` takes them, which are copied; by default public
+            evaluation records, with replacement.
         :param seed: a whole number, to get the same records again.
+        :raises ArgumentError: naming ``given``, for a data set of private records.
         """
         from workbench.results.synthesis import synthetic_records
 

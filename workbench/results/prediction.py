@@ -443,9 +443,9 @@ class Predictor:
             return (below + jax.random.uniform(tie) * (equal + 1)) / (count + 1)
 
         ranked = jax.jit(lambda block: (jax.vmap(rank)(*block),))
-        (shares,) = in_blocks(ranked, (words, *records))
-        assert shares is not None
-        return shares
+        (ranks,) = in_blocks(ranked, (words, *records))
+        assert ranks is not None
+        return ranks
 
     def _unconstrained(self) -> dict[str, Any]:
         return self.split.unconstrain(self.params)

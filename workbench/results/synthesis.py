@@ -11,6 +11,7 @@ import numpy as np
 
 from workbench import _validate
 from workbench._lazy import pd
+from workbench.data import Dataset
 from workbench.results.prediction import Predictor, synthetic_key
 
 if TYPE_CHECKING:
@@ -21,6 +22,19 @@ __all__ = ["MOST_NUMBERS", "synthetic_records", "table_of"]
 
 
 MOST_NUMBERS = 200_000_000  # numbers in all drawn records: about 1 GB, and more for a table as text
+
+
+def require_public(given: Records) -> None:
+    """:raises ArgumentError: naming ``given``, for a data set whose evaluation records are
+    private.
+    """
+    if isinstance(given, Dataset) and not given.evaluation_is_public:
+        raise _validate.ArgumentError(
+            "given",
+            given.name,
+            "has evaluation records that are private, and synthetic records have their inputs.",
+            remedy="Pass a public table of inputs.",
+        )
 
 
 def synthetic_records(
@@ -39,6 +53,7 @@ def synthetic_records(
     count = _validate.integer("count", count, at_least=1, at_most=MOST_NUMBERS // max(1, size))
     key, choosing = jax.random.split(synthetic_key(seed))
     inputs: tuple[np.ndarray, ...] = ()
+    require_public(given)
     if len(facts["arrays"]) > 1:
         try:
             inputs = predictor.inputs(given)

@@ -28,14 +28,13 @@ import numpy as np
 
 from workbench import _csv, _validate
 from workbench._lazy import pd
-from workbench.data import Dataset
 from workbench.data.columns import Boolean, Categorical, Column, Numeric
 from workbench.data.schema import Schema, columns_of
 from workbench.results.effects import formula_of
 from workbench.results.fit_result import IntervalWarning
 from workbench.results.prediction import synthetic_key
 from workbench.results.storage import check_folder
-from workbench.results.synthesis import MOST_NUMBERS, table_of
+from workbench.results.synthesis import MOST_NUMBERS, require_public, table_of
 
 if TYPE_CHECKING:
     from workbench.results.fit_result import FitResult
@@ -115,13 +114,7 @@ class Twins(Sequence["pd.DataFrame"]):
                 records,
                 "is for models that predict a target; this one draws whole records.",
             )
-        if isinstance(records, Dataset) and not records.evaluation_is_public:
-            raise _validate.ArgumentError(
-                "given",
-                records.name,
-                "has evaluation records that are private, and twins copy their inputs.",
-                remedy="Pass a public table of inputs.",
-            )
+        require_public(records)
         try:
             inputs = self._predictor.inputs(records)
         except _validate.ArgumentError as error:

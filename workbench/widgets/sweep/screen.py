@@ -401,9 +401,9 @@ class Sweep(RunScreen):
     def _show_best(self, fit: FitResult | Exception, ready: _Ready) -> None:
         self.best.show_end(fit)
         if not isinstance(fit, Exception):
-            asked = ready.settings.choice()
-            chosen = candidates_of(asked["candidates"])[fit.settings["chosen"] - 1]
-            self._show_below(fit, ready, asked | chosen, ready.dataset.num_train)
+            arguments = ready.settings.choice()
+            chosen = candidates_of(arguments["candidates"])[fit.settings["chosen"] - 1]
+            self._show_below(fit, ready, arguments | chosen, ready.dataset.num_train)
 
     # ---- the end ---------------------------------------------------------------------------------
 

@@ -193,10 +193,10 @@ class SweepSettings:
             "sampler": ranges["samplers"][0],
             "device": self.device,
         }
-        given = {name: value for name, value in arguments.items() if value is not None}
-        if given["sampler"] == "poisson":
-            del given["sampler"]
-        return {"candidates": {"model": chosen, **lists}, **given}
+        if arguments["sampler"] == "poisson":
+            arguments["sampler"] = None
+        further = {name: value for name, value in arguments.items() if value is not None}
+        return {"candidates": {"model": chosen, **lists}, **further}
 
     def choice_as_code(self) -> str:
         """The Python code that makes the choice, after ``import workbench as wb``."""
