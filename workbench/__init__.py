@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from workbench.auditing import audit
     from workbench.clipping import PrivacyModelError
     from workbench.fitting.choosing import choose
+    from workbench.fitting.cross_validation import cross_validate
     from workbench.fitting.evaluating import evaluate
     from workbench.fitting.fits import fit, prepare
     from workbench.fitting.groups import Execution, Privacy, Table, Training
@@ -65,6 +66,7 @@ _NAMES = {
     "audit": "workbench.auditing",
     "choose": "workbench.fitting.choosing",
     "combine": "workbench.results.combining",
+    "cross_validate": "workbench.fitting.cross_validation",
     "evaluate": "workbench.fitting.evaluating",
     "Privacy": "workbench.fitting.groups",
     "PrivacyModelError": "workbench.clipping",

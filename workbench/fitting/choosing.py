@@ -63,6 +63,7 @@ __all__ = [
     "ChooseArguments",
     "candidates_of",
     "choose",
+    "dataset_of",
     "planned",
 ]
 
@@ -311,7 +312,7 @@ def planned(arguments: ChooseArguments) -> Choice:
     flat.pop("stop", None)
     ledger, checkpoint = flat.pop("ledger", None), flat.pop("checkpoint", True)
     over_cap = flat.pop("over_cap", None)
-    data = _records(flat, listed[0])
+    data = dataset_of(flat, listed[0])
     scores_cost = not data.evaluation_is_public
     if scores_cost or not data.num_evaluation:
         require_private_evaluation(data, flat.get("sampler", "poisson"), "candidates")
@@ -505,13 +506,13 @@ def candidates_of(candidates: Any) -> list[dict[str, Any]]:
     return entries
 
 
-def _records(flat: dict[str, Any], first: Mapping[str, Any]) -> Dataset:
-    """The data set of all candidates; what only a table takes is taken off ``flat``.
+def dataset_of(flat: dict[str, Any], first: Mapping[str, Any]) -> Dataset:
+    """The data set of all fits; what only a table takes is taken off ``flat``.
 
     A table is split once, by all columns that are declared: by those of each formula, a record
     might be held out from one fit and read by another.
 
-    :param first: one of the candidates.
+    :param first: the settings of one of the fits, its model among them.
     """
     data = flat.pop("data")
     if isinstance(data, str):

@@ -18,10 +18,21 @@ from workbench.privacy.guarantee import Guarantee
 from workbench.privacy.plan import PrivacyPlan, PrivacySettings, default_delta, make_plan
 from workbench.privacy.steps import LAWS
 
-__all__ = ["SingleRelease", "charged", "declared_number", "delta_of", "promised"]
+__all__ = ["Charge", "SingleRelease", "charged", "declared_number", "delta_of", "promised"]
 
 
-class SingleRelease(Protocol):
+class Charge(Protocol):
+    """What a user says of a release in the ledger."""
+
+    @property
+    def seed(self) -> int | None: ...
+    @property
+    def ledger(self) -> Any: ...
+    @property
+    def over_cap(self) -> str | None: ...
+
+
+class SingleRelease(Charge, Protocol):
     """What a user asks of one release: the arguments of ``look`` and of ``evaluate``."""
 
     @property
@@ -30,12 +41,6 @@ class SingleRelease(Protocol):
     def delta(self) -> float | None: ...
     @property
     def num_records(self) -> int | None: ...
-    @property
-    def seed(self) -> int | None: ...
-    @property
-    def ledger(self) -> Any: ...
-    @property
-    def over_cap(self) -> str | None: ...
 
 
 def declared_number(request: SingleRelease, size: int) -> int:
@@ -93,7 +98,7 @@ def promised(
 
 @contextlib.contextmanager
 def charged(
-    request: SingleRelease,
+    request: Charge,
     data: Dataset,
     guarantee: Guarantee,
     name: str,
@@ -117,4 +122,4 @@ def charged(
     reservation.reserve()
     reservation.mark()  # from here on it counts, whatever becomes of this process
     yield new_key() if request.seed is None else key_from_seed(request.seed), token
-    reservation.settle(1)
+    reservation.settle(None)

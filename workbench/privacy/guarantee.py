@@ -164,6 +164,10 @@ def _kind_of(values: object) -> type[Guarantee]:
         from workbench.privacy.chosen import Chosen
 
         return Chosen
+    if isinstance(values, dict) and "folds" in values:
+        from workbench.privacy.cross_validated import CrossValidated
+
+        return CrossValidated
     if isinstance(values, dict) and "score_noise" in values:
         from workbench.privacy.chosen import Scored
 
