@@ -394,7 +394,7 @@ class Predictor:
         """Function of records that says predictions and log densities of them one by one
         (``by_record.said_of``).
         """
-        split_model = self.split
+        split_model, params = self.split, self.params
         predict = self.model.predict or self._mean
         of_values = self._values(self._places(_SCORE_DRAWS))
         if self._has_no_guide:
@@ -410,7 +410,7 @@ class Predictor:
         return functools.partial(
             said_of,
             outcome,
-            lambda drawn, *arrays: predict(self.params | drawn, *arrays),
+            lambda drawn, *arrays: predict(params | drawn, *arrays),
             split_model,
             values,
             shared,
@@ -423,22 +423,16 @@ class Predictor:
         :param words: uint32[B, 2] at random, a secret seed for each record: with one that follows
             from a record's place, a record more would move the others.
         """
-        site, params = self._observed, self.params
         values = {
             name: jnp.asarray(value) for name, value in self._values(self._places(_DRAWS)).items()
         }
         count = min((len(value) for value in values.values()), default=1)
-
-        def drawn(
-            latents: dict[str, jax.Array], key: jax.Array, record: tuple[jax.Array, ...]
-        ) -> jax.Array:
-            inputs = tuple(array[None] for array in record)
-            return self._trace(params | latents, key, inputs, 1)[site]["value"][0]
+        drawn_record = self._drawn_record
 
         def rank(word: jax.Array, *record: jax.Array) -> jax.Array:
             tie = fast_key(word)
             keys = jax.random.split(jax.random.fold_in(tie, 1), count)
-            made = jax.vmap(drawn, (0, 0, None))(values, keys, inputs_of(record))
+            made = jax.vmap(drawn_record, (0, 0, None))(values, keys, inputs_of(record))
             below, equal = jnp.sum(made < record[-1]), jnp.sum(made == record[-1])
             return (below + jax.random.uniform(tie) * (equal + 1)) / (count + 1)
 
@@ -483,18 +477,25 @@ class Predictor:
             on_progress(len(batches[-1]))
         return np.concatenate(batches)
 
-    def _drawn_record(
-        self, drawn: Mapping[str, jax.Array], key: jax.Array, record: tuple[jax.Array, ...]
-    ) -> jax.Array:
-        """A value of the observed site for one record. :param drawn: latents of a posterior draw.
-        :param record: its inputs.
+    @functools.cached_property
+    def _drawn_record(self) -> Callable[..., jax.Array]:
+        """Function of latents of a posterior draw, a key and a record's inputs: a value of the
+        observed site.
         """
-        inputs = tuple(array[None] for array in record)
-        return self._trace(self.params | dict(drawn), key, inputs, 1)[self._observed]["value"][0]
+        params, site = self.params, self._observed  # not while a program is traced, which they keep
+
+        def drawn_record(
+            drawn: Mapping[str, jax.Array], key: jax.Array, record: tuple[jax.Array, ...]
+        ) -> jax.Array:
+            inputs = tuple(array[None] for array in record)
+            return self._trace(params | dict(drawn), key, inputs, 1)[site]["value"][0]
+
+        return drawn_record
 
     @functools.cached_property
     def _drawn_set(self) -> Callable[..., jax.Array]:
         """Compiled function from latents, a key, numbers of records and inputs to drawn values."""
+        drawn_record = self._drawn_record
 
         def drawn_set(
             drawn: dict[str, jax.Array],
@@ -503,9 +504,7 @@ class Predictor:
             records: tuple[jax.Array, ...],
         ) -> jax.Array:
             return jax.vmap(
-                lambda number, record: self._drawn_record(
-                    drawn, jax.random.fold_in(key, number), record
-                )
+                lambda number, record: drawn_record(drawn, jax.random.fold_in(key, number), record)
             )(numbers, records)
 
         return jax.jit(drawn_set)
