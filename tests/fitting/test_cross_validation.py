@@ -149,6 +149,62 @@ def test_what_cannot_be_used_is_named_and_spends_nothing(argument, change, priva
     assert not Ledger().spends()
 
 
+def test_folds_are_even_where_records_were_held_out_before(private_frame, begun):
+    """The coins are others than those of the split."""
+    data = wb.data.from_frame(
+        private_frame, target="ill", bounds=PRIVATE_BOUNDS, evaluation_fraction=0.5
+    )
+    wb.cross_validate("logistic", data, ledger=False, epsilon=1.0, iterations=20, folds=2)
+    for spec, _ in begun:
+        assert 0.3 < spec.data.num_evaluation / data.num_train < 0.7
+
+
+def test_a_record_that_has_an_equal_leaves_all_others_in_their_places(private_frame, begun):
+    twice = private_frame.iloc[[0, *range(len(private_frame)), 0]]
+    for table in (twice, twice[1:]):
+        data = wb.data.from_frame(
+            table, target="ill", bounds=PRIVATE_BOUNDS, evaluation_fraction=0.0
+        )
+        request = {"epsilon": 1.0, "iterations": 20, "folds": 2}
+        request["privacy"] = wb.Privacy(num_records=400)
+        wb.cross_validate("logistic", data, ledger=False, **request)
+    for (whole, _), (less, _) in zip(begun[:2], begun[2:], strict=True):
+        before, after = rows(whole.data.train), rows(less.data.train)
+        gone = len(before) - len(after)
+        assert gone in (0, 1)
+        places = [
+            place for place in range(len(before)) if before[place] not in after[place : place + 1]
+        ]
+        if gone:
+            removed = next((k for k, row in enumerate(after) if row != before[k]), len(after))
+            assert before[:removed] + before[removed + 1 :] == after
+        else:
+            assert not places
+
+
+def test_what_a_look_learned_counts_and_nobody_inside_takes_part(private_frame, begun):
+    look = wb.look(
+        private_frame.assign(dose=150.0 + private_frame.index % 7), schema=SCHEMA, epsilon=9.0
+    )
+    scales = {"family": "bernoulli", "schema": SCHEMA, "privacy": wb.Privacy(look=look)}
+    few = private_frame.assign(dose=1.0)
+    evaluation = wb.cross_validate("ill ~ dose + age", few, **scales, **FAST)
+    for spec, plan in begun:
+        assert spec.is_vacant
+        assert plan.sampler.is_vacant
+    first, second = Ledger().spends()
+    assert Ledger().budget_status(second.dataset).total.fits == 2
+    assert any("earlier look" in caveat for caveat in evaluation.guarantee.caveats)
+    assert first.dataset != second.dataset
+
+
+def test_too_small_a_number_of_records_is_refused_before_anything_is_spent(private_data):
+    with pytest.raises(wb.ArgumentError) as refused:
+        wb.cross_validate("logistic", private_data, privacy=wb.Privacy(num_records=150), **FAST)
+    assert refused.value.argument == "num_records"
+    assert not Ledger().spends()
+
+
 def test_persons_have_no_folds(private_frame):
     persons = wb.data.from_frame(
         private_frame.assign(person=np.arange(240) // 2),

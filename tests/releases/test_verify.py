@@ -309,6 +309,57 @@ def test_the_ledgers_part_has_no_seed_person_or_folder(released):
     assert str(released.parent) not in text
 
 
+def test_a_seed_and_a_reason_of_another_fit_are_in_no_file(private_data, tmp_path):
+    """Whoever knows a seed takes the noise off, so the total does not hold for them."""
+    book = wb.ledger.Ledger(tmp_path / "ledger.sqlite")
+    fitted(private_data, ledger=book, seed=987654321)
+    book.set_cap(1, 0.1, 1e-5, why="the board decided")
+    over = wb.Privacy(over_cap="Jane Roe asked for it")
+    folder = wb.release(
+        fitted(private_data, ledger=book, privacy=over), tmp_path / "folder", ledger=book
+    )
+    for file in folder.iterdir():
+        content = file.read_bytes()
+        assert b"987654321" not in content, file.name
+        assert b"Jane Roe" not in content, file.name
+    (ledger,) = [finding for finding in wb.verify(folder) if finding.check == "ledger"]
+    assert ledger.status == "not checked"
+    assert "the seeds of the fits 1" in ledger.sentence
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"epsilon": 0},
+        {"epsilon": 0.1, "method": "Renyi filter"},
+        {"method": "a guess"},
+        {"relation": "replace_one"},
+    ],
+)
+def test_a_total_that_its_rows_do_not_give_is_named(released, copy_of, change):
+    copy = copy_of(released)
+    forge(copy, "ledger.json", lambda values: values["total"].update(change))
+    statuses = {finding.check: finding for finding in wb.verify(copy)}
+    if change.get("method") == "Renyi filter":
+        assert statuses["ledger"].status == "not checked"
+    else:
+        assert statuses["ledger"].status == "failed"
+        assert "its total is" in statuses["ledger"].sentence
+
+
+def test_hidden_folders_and_links_are_named(released, copy_of, tmp_path):
+    """A result is also read from where a save that was interrupted left it."""
+    copy = copy_of(released)
+    (copy / ".saving-x").mkdir()
+    assert ".saving-x is a hidden folder" in failures(copy)["files"]
+    (copy / ".saving-x").rmdir()
+    (tmp_path / "secret").write_text("nobody reads this")
+    (copy / "statement.txt").unlink()
+    (copy / "statement.txt").symlink_to(tmp_path / "secret")
+    assert "link" in failures(copy)["files"]
+    assert "nobody reads this" not in str(wb.verify(copy))
+
+
 def test_what_cannot_be_released_says_why(private_data, released_public, tmp_path, quick_report):
     result = wb.load(released_public)
     (tmp_path / "full").mkdir()

@@ -28,20 +28,21 @@ __all__ = [
 ]
 
 
-def coins(arrays: Sequence[np.ndarray], seed: int) -> np.ndarray:
+def coins(arrays: Sequence[np.ndarray], seed: int | str) -> np.ndarray:
     """float64[N] in [0, 1], one coin per record: a hash of the record itself and of a public seed.
 
     Equal records are numbered, and the number is hashed with them. So if a record is added or
     removed, the collection of pairs (record, coin) gains or loses exactly one pair, whatever the
     order, and all others are unchanged.
 
+    :param seed: of a split, or a word for another purpose, whose coins are others.
     :param arrays: record i is entry i of each, N >= 0 entries. The encoding of a record must not
         depend on others.
     """
     return coins_of([digest.tobytes() for digest in digests(arrays, seed)], seed)
 
 
-def digests(arrays: Sequence[np.ndarray], seed: int) -> np.ndarray:
+def digests(arrays: Sequence[np.ndarray], seed: int | str) -> np.ndarray:
     """A hash of each record itself and of a public seed, two uint64, "high" and "low". :param
     arrays: as for ``coins``.
     """
@@ -55,7 +56,7 @@ def digests(arrays: Sequence[np.ndarray], seed: int) -> np.ndarray:
     return np.frombuffer(bytes(hashes), [("high", "<u8"), ("low", "<u8")])
 
 
-def coins_of(contents: Sequence[bytes], seed: int) -> np.ndarray:
+def coins_of(contents: Sequence[bytes], seed: int | str) -> np.ndarray:
     """``coins`` of what each record is known by."""
     counts = dict[bytes, int]()
     numbers = np.empty(len(contents), np.int64)
@@ -64,7 +65,7 @@ def coins_of(contents: Sequence[bytes], seed: int) -> np.ndarray:
     return numbered_coins(contents, numbers, seed)
 
 
-def numbered_coins(contents: Sequence[bytes], numbers: np.ndarray, seed: int) -> np.ndarray:
+def numbered_coins(contents: Sequence[bytes], numbers: np.ndarray, seed: int | str) -> np.ndarray:
     """``coins_of`` records of which ``numbers``, int[N], says how many equal ones precede each."""
     key, drawn = _key(seed), np.empty(len(contents))
     for index, (content, number) in enumerate(zip(contents, numbers.tolist(), strict=True)):
@@ -85,7 +86,7 @@ def numbers_of(hashes: np.ndarray) -> np.ndarray:
     return numbers
 
 
-def _key(seed: int) -> bytes:
+def _key(seed: int | str) -> bytes:
     return hashlib.blake2b(f"split {seed}".encode(), digest_size=32).digest()
 
 

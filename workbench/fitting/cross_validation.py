@@ -18,6 +18,7 @@ import numpy as np
 from workbench import _validate
 from workbench.data import Dataset, splits
 from workbench.data.dataset import is_at_rest
+from workbench.data.look import Look
 from workbench.fitting import fits
 from workbench.fitting.choosing import dataset_of
 from workbench.fitting.evaluating import Evaluation
@@ -25,6 +26,7 @@ from workbench.fitting.groups import flattened
 from workbench.fitting.scoring import fields_of, outcome_of, predicted_of
 from workbench.fitting.settings import about, described, setting, takes
 from workbench.fitting.single_release import charged
+from workbench.fitting.spec import FitSpec
 from workbench.inference.state import Purpose
 from workbench.ledger.reservation import id_of
 from workbench.models.outcomes import Outcome, Predicted
@@ -33,6 +35,7 @@ from workbench.noise.chacha20 import child_key, key_from_seed
 from workbench.privacy.cross_validated import CrossValidated
 from workbench.privacy.implementation import sampler_for
 from workbench.privacy.plan import PrivacyPlan, make_plan
+from workbench.privacy.steps import LAWS
 
 __all__ = ["CrossValidateArguments", "CrossValidationStopped", "cross_validate"]
 
@@ -116,27 +119,25 @@ def cross_validate(arguments: CrossValidateArguments) -> Evaluation:
         model=model,
         data=data,
     )
-    parts = [*_folds(data, folds)]
-    whole, outcome, guarantee = _planned(replace(request, data=parts[0]), folds)
+    LAWS["poisson"].public_size(number, data.num_train)
+    planned = [fits.planned_of(replace(request, data=fold)) for fold in _folds(data, folds)]
+    whole, outcome, guarantee = _promised(request, *planned[0][:2], folds)
     for caution in whole.settings.cautions():
         warnings.warn(caution, fits.DeltaWarning, stacklevel=3)
     assert whole.look is not None
     charge = replace(request, ledger=flat.get("ledger"), over_cap=flat.get("over_cap"))
     name = f"cross-validation of {getattr(model, 'name', model)}"
-    with charged(charge, data, guarantee, name, lambda: id_of(data)) as (key, _):
+    look = request.look.token if isinstance(request.look, Look) else ""
+    with charged(charge, data, guarantee, name, lambda: id_of(data), look) as (key, _):
         predicted = []
-        for index, fold in enumerate(parts):
-            spec, plan, _ = fits.planned_of(replace(request, data=fold))
+        for index, (spec, plan, _) in enumerate(planned):
             run_key = child_key(child_key(key, Purpose.RUNS), index)
-            # with the padding that all steps together need
-            size, settings = spec.data.num_train, whole.settings
-            sampler = sampler_for(settings, size, settings.epsilon)
             noisy = plan.with_noise(whole.mechanism.noise_multiplier)
-            fit = fits.begun(request, spec, replace(noisy, sampler=sampler), run_key)
+            fit = fits.begun(request, spec, _padded(noisy, whole), run_key)
             for snapshot in fit.run(stop or (lambda: False)):
                 if snapshot.status == "cancelled":
                     raise CrossValidationStopped("stopped, so nothing is shown; it is spent.")
-            if fold.num_evaluation:
+            if spec.data.num_evaluation:
                 predicted.append(predicted_of(fit))
         scores_key = child_key(key, Purpose.SCORES)
         released = outcome.release(_joined(predicted), scores_key, whole.look.noise_multiplier)
@@ -166,7 +167,12 @@ def _folds(data: Dataset, folds: int) -> Iterator[Dataset]:
     depends on it alone.
     """
     records = tuple(map(np.asarray, data.train))
-    fold = (splits.coins(records, 0) * folds).astype(int)
+    # other coins than those by which evaluation records may have been held out before; and rows in
+    # their order, so that a record leaves the places of all others, also of its equals
+    coins = splits.coins(records, "folds")
+    order = np.argsort(coins, kind="stable")
+    records = tuple(array[order] for array in records)
+    fold = np.minimum(coins[order] * folds, folds - 1).astype(int)
     for number in range(folds):
         train, evaluation = (
             tuple(array[rows] for array in records) for rows in (fold != number, fold == number)
@@ -174,12 +180,21 @@ def _folds(data: Dataset, folds: int) -> Iterator[Dataset]:
         yield replace(data, train=train, evaluation=evaluation, evaluation_is_public=False)
 
 
-def _planned(request: fits.FlatRequest, folds: int) -> tuple[PrivacyPlan, Outcome, CrossValidated]:
+def _padded(plan: PrivacyPlan, whole: PrivacyPlan) -> PrivacyPlan:
+    """The plan of one fit with the padding of minibatches that all steps together need."""
+    sampler: Any = plan.sampler
+    size, settings = plan.sampler.num_records, whole.settings
+    padded: Any = sampler_for(settings, size, settings.epsilon)
+    return replace(plan, sampler=replace(padded, is_vacant=sampler.is_vacant))
+
+
+def _promised(
+    request: fits.FlatRequest, spec: FitSpec, plan: PrivacyPlan, folds: int
+) -> tuple[PrivacyPlan, Outcome, CrossValidated]:
     """The plan of all fits' steps with the scores as a look, what is predicted, and the guarantee.
 
     :raises ArgumentError: naming an argument, before anything is spent.
     """
-    spec, plan, _ = fits.planned_of(request)
     if spec.privacy.look or spec.settings.estimator == "statistics":
         name = "look" if spec.privacy.look else "estimator"
         raise _validate.ArgumentError(
@@ -200,7 +215,14 @@ def _planned(request: fits.FlatRequest, folds: int) -> tuple[PrivacyPlan, Outcom
     accounted = whole.guarantee(
         steps_taken=total.iterations, unit=spec.data.unit, dimension=dimension, caveats=()
     )
-    facts = vars(accounted) | {"covers_deletion": single.covers_deletion}
+    *caveats, _ = single.caveats  # the last is that it is one fit
+    caveats.append(
+        "This is one cross-validation. The epsilons of several on the same records add up."
+    )
+    facts = vars(accounted) | {
+        "covers_deletion": single.covers_deletion,
+        "caveats": tuple(caveats),
+    }
     return whole, outcome, CrossValidated(**facts, folds=folds)
 
 

@@ -103,18 +103,20 @@ def charged(
     guarantee: Guarantee,
     name: str,
     dataset_id: Callable[[], DatasetId],
+    token: str = "",
 ) -> Iterator[tuple[jax.Array, str]]:
     """Key and token of a release that the ledger counts from here on.
 
-    :param name: of what is released, in the ledger.
+    :param name: of what is released, in the ledger. :param token: of a look with which it counts
+        together; a new one by default.
     """
-    token = uuid.uuid4().hex
+    token = token or uuid.uuid4().hex
     reservation = Reservation(
         ledger_for(data, request.ledger),
         dataset_id,
         lambda: [guarantee],
         model=name,
-        plan=lambda: token,
+        plan=lambda: uuid.uuid4().hex,
         seed=request.seed,
         over_cap=request.over_cap,
     )

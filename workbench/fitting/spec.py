@@ -366,6 +366,11 @@ class FitSpec:
                 "Metrics on private evaluation records were computed on request; they are "
                 "outside the guarantee.",
             )
+        if self.scales and not self.privacy.look:
+            caveats += (
+                "Columns were scaled by an earlier look at records, whose epsilon counts beside "
+                "this one.",
+            )
         most = None if self.data.units is None else self.data.units.max_rows
         guarantee = plan.guarantee(
             steps_taken=steps_taken,

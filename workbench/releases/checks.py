@@ -57,6 +57,8 @@ def _files(contents: Contents) -> Answer:
     def problems() -> Iterator[str]:
         for name in {*contents.names, STATEMENT, SCRIPT} - {*listed, MANIFEST, SIGNATURE}:
             yield f"{name} is not in the manifest"
+        for name in contents.irregular:
+            yield f"{name} is a hidden folder or a link"
         for name, digest in listed.items():
             try:
                 if hashlib.sha256(contents.bytes_of(name)).hexdigest() != digest:
@@ -196,6 +198,11 @@ def _ledger(contents: Contents) -> Answer:
     if not problems and excerpt.is_quick(values):
         problems = [*excerpt.of_total(values)]
     words = excerpt.total_in_words(values)
+    if not problems and (numbers := excerpt.seeded(values)):
+        fits = ", ".join(map(str, numbers))
+        return Answer(
+            "not checked", f"{words}; not for whoever knows the seeds of the fits {fits}."
+        )
     if problems or excerpt.is_quick(values):
         return _answer((f"{LEDGER}: {problem}" for problem in problems), f"{words}.")
     return Answer(

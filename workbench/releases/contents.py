@@ -37,7 +37,7 @@ _PLAIN_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 _ROW = {
     **dict.fromkeys(("number", "planned"), whole()),
     **dict.fromkeys(("key", "dataset", "unit", "model", "status", "version", "chain"), text()),
-    **dict.fromkeys(("rule", "why", "began"), text()),
+    **dict.fromkeys(("rule", "began"), text()),
     "taken": optional(whole()),
     "ended": optional(text()),
     "guarantee": mapped(lambda *_: None),
@@ -75,11 +75,18 @@ class Contents:
         """The names of what is in the folder, but for hidden files of file managers."""
         return frozenset(path.name for path in self.folder.iterdir() if path.name[0] != ".")
 
+    @functools.cached_property
+    def irregular(self) -> list[str]:
+        """Links and folders, which no release has."""
+        return [path.name for path in self.folder.iterdir() if path.is_symlink() or path.is_dir()]
+
     @functools.cache  # noqa: B019
     def bytes_of(self, name: str) -> bytes:
         """The content of a file."""
         if not _PLAIN_NAME.fullmatch(name):
             raise Gap(f"{name!r} is no plain name of a file.")
+        if name in self.irregular:
+            raise Gap(f"{name} is no file.")
         try:
             return _folders.content(self.folder / name, _MOST_BYTES)
         except FileNotFoundError:
@@ -121,6 +128,8 @@ class Contents:
     @functools.cached_property
     def result(self) -> FitResult:
         """The result in the folder."""
+        if self.irregular:
+            raise Gap(f"{self.irregular[0]} is a hidden folder or a link.")
         try:
             return load(self.folder)
         except ArgumentError as error:

@@ -63,6 +63,9 @@ def checked(answers: Mapping[str, Any]) -> dict[str, str]:
     for name in answers:
         if name not in QUESTIONS:
             raise _validate.unknown_name("describe", name, list(QUESTIONS))
+    for name, value in answers.items():
+        if not isinstance(value, (str, int, float, datetime.date, type(None))):
+            raise ArgumentError("describe", name, "must be text.")
     texts = {name: str(answers.get(name) or "").strip() for name in QUESTIONS}
     missing = [name for name, text in texts.items() if QUESTIONS[name].is_needed and not text]
     if missing:

@@ -1,9 +1,10 @@
 """The ledger's part of a release: the fits that count on the same records, each chained to the one
 before it.
 
-Seeds, people, folders and digests of plans are left out: a seed of another fit would give away its
-noise. The chain shows a row that was altered, removed or moved by accident or by somebody who does
-not compute it again. It has no key, so it proves nothing about the owner of the ledger.
+Seeds, people, reasons, folders and digests of plans are left out: a seed of another fit would give
+away its noise. The chain shows a row that was altered, moved or removed before others, by accident
+or by somebody who does not compute it again. It has no key, so it proves nothing about the owner of
+the ledger.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ _OF_ONE_RUN = (
     *("look_noise", "noise_delta"),
 )
 _QUICK = 20  # fits
+_FILTER = "Renyi filter"
 
 
 def excerpt(ledger: Ledger, key: str) -> dict[str, Any]:
@@ -53,10 +55,11 @@ def excerpt(ledger: Ledger, key: str) -> dict[str, Any]:
     status = ledger.budget_status(spend.dataset)
     fits: list[dict[str, Any]] = []
     for counted in filter(attrgetter("counts"), status.spends):
-        plain = ("number", "key", "model", "status", "rule", "why", "planned", "taken", "version")
+        plain = ("number", "key", "model", "status", "rule", "planned", "taken", "version")
         row = {name: getattr(counted, name) for name in (*plain, "began", "ended")}
         row |= {"dataset": names[counted.dataset], "unit": counted.guarantee.unit}
-        row["guarantee"] = counted.guarantee.to_dict()
+        # not in caveats either, which name the seed of a fit that has one
+        row["guarantee"] = {**counted.guarantee.to_dict(), "caveats": []}
         fits.append({**row, "chain": _chained(fits[-1:], row)})
     assert status.total is not None, "a fit that took a step counts"
     facts = dataclasses.asdict(status.total)
@@ -117,10 +120,15 @@ def of_release(
 
 
 def is_quick(values: Mapping[str, Any]) -> bool:
-    """Whether the total of the fits is computed within seconds."""
+    """Whether the total of the fits is computed within seconds, and is no filter's."""
     fits = [Guarantee.from_dict(row["guarantee"]) for row in values["fits"]]
     plain = all(type(fit) is Guarantee and fit.sampler != "random_allocation" for fit in fits)
-    return plain and len(fits) <= _QUICK
+    return plain and len(fits) <= _QUICK and values["total"]["method"] != _FILTER
+
+
+def seeded(values: Mapping[str, Any]) -> list[int]:
+    """The numbers of fits with a seed, of which whoever knows it can take off the noise."""
+    return [row["number"] for row in values["fits"] if not row["guarantee"]["secure_randomness"]]
 
 
 def of_total(values: Mapping[str, Any]) -> Iterator[str]:
@@ -128,10 +136,17 @@ def of_total(values: Mapping[str, Any]) -> Iterator[str]:
     stated = values["total"]
     fits = [Guarantee.from_dict(row["guarantee"]) for row in values["fits"]]
     least = total(fits, stated["delta"])
+    epsilon = math.inf if stated["epsilon"] is None else stated["epsilon"]
+    by_filter = stated["method"] == _FILTER
+    smallest = max(fit.epsilon_taken for fit in fits) if by_filter else least.epsilon
     if stated["fits"] != least.fits:
         yield f"its total is of {stated['fits']} fits, but it has {least.fits}"
-    elif stated["method"] != "Renyi filter" and (stated["epsilon"] or math.inf) < least.epsilon:
-        yield f"its total is epsilon {stated['epsilon']}, but its fits spend {least.epsilon}"
+    elif epsilon < smallest:
+        yield f"its total is epsilon {stated['epsilon']}, but its fits spend {smallest}"
+    elif stated["relation"] != least.relation:
+        yield f"its total is under {stated['relation']}, but its fits are under {least.relation}"
+    elif not by_filter and math.isfinite(epsilon) and stated["method"] != least.method:
+        yield f"its total is by {stated['method']!r}, but that of its fits is by {least.method!r}"
 
 
 def total_in_words(values: Mapping[str, Any]) -> str:
