@@ -81,10 +81,10 @@ def cross_validate(arguments: CrossValidateArguments) -> Evaluation:
     """Score a model on all records by private cross-validation: each record by the fit that did not
     read it.
 
-    All fits and scores together are (epsilon, delta)-differentially private. The scores are those
-    of fits with the noise of about sqrt(folds - 1) times less epsilon each, so they tell how well a
-    model does, but less than what one fit with all of epsilon would reach. Few records are what
-    this is for; with many, hold some out (``wb.Privacy(covered_scores=True)``).
+    All fits and scores together are (epsilon, delta)-differentially private. Each fit has about the
+    noise of one with epsilon / sqrt(folds - 1), so the scores are a little below those of one fit
+    with all of epsilon. This is for few records; with many, hold some out
+    (``wb.Privacy(covered_scores=True)``).
 
     >>> scores = wb.cross_validate("logistic", "breast_cancer", epsilon=2.0, folds=3)
     >>> sorted(scores.metrics), scores.guarantee.epsilon
