@@ -121,10 +121,10 @@ def cross_validate(arguments: CrossValidateArguments) -> Evaluation:
     )
     LAWS["poisson"].public_size(number, data.num_train)
     planned = [fits.planned_of(replace(request, data=fold)) for fold in _folds(data, folds)]
-    whole, outcome, guarantee = _promised(request, *planned[0][:2], folds)
-    for caution in whole.settings.cautions():
+    total_plan, outcome, guarantee = _promised(request, *planned[0][:2], folds)
+    for caution in total_plan.settings.cautions():
         warnings.warn(caution, fits.DeltaWarning, stacklevel=3)
-    assert whole.look is not None
+    assert total_plan.look is not None
     charge = replace(request, ledger=flat.get("ledger"), over_cap=flat.get("over_cap"))
     name = f"cross-validation of {getattr(model, 'name', model)}"
     look = request.look.token if isinstance(request.look, Look) else ""
@@ -132,15 +132,15 @@ def cross_validate(arguments: CrossValidateArguments) -> Evaluation:
         predicted = []
         for index, (spec, plan, _) in enumerate(planned):
             run_key = child_key(child_key(key, Purpose.RUNS), index)
-            noisy = plan.with_noise(whole.mechanism.noise_multiplier)
-            fit = fits.begun(request, spec, _padded(noisy, whole), run_key)
+            noisy = plan.with_noise(total_plan.mechanism.noise_multiplier)
+            fit = fits.begun(request, spec, _padded(noisy, total_plan), run_key)
             for snapshot in fit.run(stop or (lambda: False)):
                 if snapshot.status == "cancelled":
                     raise CrossValidationStopped("stopped, so nothing is shown; it is spent.")
             if spec.data.num_evaluation:
                 predicted.append(predicted_of(fit))
         scores_key = child_key(key, Purpose.SCORES)
-        released = outcome.release(_joined(predicted), scores_key, whole.look.noise_multiplier)
+        released = outcome.release(_joined(predicted), scores_key, total_plan.look.noise_multiplier)
     return Evaluation(
         guarantee=guarantee, calibration=released.calibration, **fields_of(released.scores)
     )
@@ -180,10 +180,10 @@ def _folds(data: Dataset, folds: int) -> Iterator[Dataset]:
         yield replace(data, train=train, evaluation=evaluation, evaluation_is_public=False)
 
 
-def _padded(plan: PrivacyPlan, whole: PrivacyPlan) -> PrivacyPlan:
+def _padded(plan: PrivacyPlan, total_plan: PrivacyPlan) -> PrivacyPlan:
     """The plan of one fit with the padding of minibatches that all steps together need."""
     sampler: Any = plan.sampler
-    size, settings = plan.sampler.num_records, whole.settings
+    size, settings = plan.sampler.num_records, total_plan.settings
     padded: Any = sampler_for(settings, size, settings.epsilon)
     return replace(plan, sampler=replace(padded, is_vacant=sampler.is_vacant))
 
@@ -208,11 +208,11 @@ def _promised(
     outcome = outcome_of(spec, step, "model")
     total = replace(spec.privacy, iterations=(folds - 1) * spec.privacy.iterations, look=_OF_SCORES)
     size = spec.data.num_train
-    whole = make_plan(total, size, look_size=outcome.draws)
+    total_plan = make_plan(total, size, look_size=outcome.draws)
     dimension = spec.most_coordinates(step)
-    whole = whole.for_noise_in(dimension).confirmed()
+    total_plan = total_plan.for_noise_in(dimension).confirmed()
     single = spec.guarantee(plan, spec.privacy.iterations, dimension)
-    accounted = whole.guarantee(
+    accounted = total_plan.guarantee(
         steps_taken=total.iterations, unit=spec.data.unit, dimension=dimension, caveats=()
     )
     *caveats, _ = single.caveats  # the last is that it is one fit
@@ -223,7 +223,7 @@ def _promised(
         "covers_deletion": single.covers_deletion,
         "caveats": tuple(caveats),
     }
-    return whole, outcome, CrossValidated(**facts, folds=folds)
+    return total_plan, outcome, CrossValidated(**facts, folds=folds)
 
 
 def _joined(predicted: list[Predicted]) -> Predicted:

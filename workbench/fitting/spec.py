@@ -57,6 +57,9 @@ __all__ = ["FitRequest", "FitSpec", "is_array", "resolve"]
 # after the steps
 _NOT_COMPILED = ("learning_rate", "draws", "covered_scores")
 _SCORERS: dict[bool, type[Scorer]] = {True: CoveredScorer, False: NoScorer}
+_EARLIER_LOOK = (
+    "Columns were scaled by an earlier look at records, whose epsilon counts beside this one."
+)
 # settings of a plan that hold before a look and after it
 _PLANNED = tuple(
     entry.name for entry in fields(PrivacySettings) if entry.name not in (*OF_CLIP, "look")
@@ -366,11 +369,7 @@ class FitSpec:
                 "Metrics on private evaluation records were computed on request; they are "
                 "outside the guarantee.",
             )
-        if self.scales and not self.privacy.look:
-            caveats += (
-                "Columns were scaled by an earlier look at records, whose epsilon counts beside "
-                "this one.",
-            )
+        caveats += (_EARLIER_LOOK,) * (bool(self.scales) > bool(self.privacy.look))
         most = None if self.data.units is None else self.data.units.max_rows
         guarantee = plan.guarantee(
             steps_taken=steps_taken,

@@ -234,7 +234,7 @@ def _names(text: str) -> list[str]:
     return [name.strip() for name in text.split(";") if name.strip()]
 
 
-def _each(product: Product, words: Callable[[Guarantee], str]) -> str:
+def _repeated(product: Product, words: Callable[[Guarantee], str]) -> str:
     """What is so for all fits, each sentence once."""
     return " ".join(dict.fromkeys(map(words, product.fits)))
 
@@ -262,7 +262,7 @@ def _variant(product: Product) -> dict[str, Any]:
         "variant_name": "Approximate DP",
         "data_domain": f"All sets of {number} {_count(first.num_records)} records with: "
         f"{declared}. Numbers outside of their declared range are set to its nearest end.",
-        "unprotected_quantities": _each(
+        "unprotected_quantities": _repeated(
             product,
             lambda fit: _UNPROTECTED.format(
                 records=_count(fit.num_records), rate=f"{fit.sampling_rate:g}"
@@ -282,10 +282,10 @@ def _loss(product: Product) -> dict[str, Any]:
         return f"{fit.headline()} Of delta, {costs} for the rounding of noise are part."
 
     return {
-        "privacy_unit": _each(product, lambda fit: fit.unit),
-        "privacy_unit_details": _each(product, neighbours),
+        "privacy_unit": _repeated(product, lambda fit: fit.unit),
+        "privacy_unit_details": _repeated(product, neighbours),
         "privacy_parameters": {"epsilon": product.epsilon, "delta": product.delta},
-        "privacy_parameters_details": _each(product, parameters),
+        "privacy_parameters_details": _repeated(product, parameters),
     }
 
 
@@ -317,7 +317,7 @@ def _accounting(product: Product, spent: str) -> dict[str, Any]:
     )
     return {
         "post_processing": _POST.format(made=product.made),
-        "composition": _each(product, lambda fit: fit.composition()) + several + ledger,
+        "composition": _repeated(product, lambda fit: fit.composition()) + several + ledger,
     }
 
 
@@ -326,7 +326,7 @@ def _implementation(product: Product, said: Mapping[str, str]) -> dict[str, Any]
     return {
         "preprocessing_and_hyperparameter_tuning": f"{product.tuning} {said['preparation']}",
         "mechanisms": "The Gaussian mechanism, whose guarantee the program that ran has computed "
-        f"(DP-VI workbench: {programs}). {_each(product, lambda fit: ' '.join(fit.origin()))} "
+        f"(DP-VI workbench: {programs}). {_repeated(product, lambda fit: ' '.join(fit.origin()))} "
         f"{_NOISE} {said['protection']}",
         "justification": said["justification"],
     }
@@ -335,6 +335,6 @@ def _implementation(product: Product, said: Mapping[str, str]) -> dict[str, Any]
 def _administrative(product: Product, said: Mapping[str, str]) -> dict[str, Any]:
     return {
         **({"sources": said["sources"]} if said["sources"] else {}),
-        "notes": _each(product, lambda fit: " ".join(fit.caveats)),
+        "notes": _repeated(product, lambda fit: " ".join(fit.caveats)),
         "registry_authors": _names(said["registry_authors"]),
     }
