@@ -122,6 +122,21 @@ def test_runs_are_ordered_without_ties_where_noise_hides_their_scores(outcome):
         assert len({result.order[name] for result in released}) == len(released)
 
 
+def test_the_order_does_not_depend_on_the_range_that_a_fit_has_learned(exact):
+    """Each run of a choice learns its own."""
+    random = np.random.default_rng(0)
+    y = random.normal(0, 1, 4000)
+    densities = random.normal(-1.4, 0.5, 4000)
+    better, worse = (Predicted(y, mean * y, densities + mean) for mean in (0.9, 0.8))
+    for reaches in ((12.0, 4.0), (4.0, 12.0)):
+        first, second = (
+            Numbers(-reach, reach).release(said, new_key(), 1.0)
+            for reach, said in zip(reaches, (better, worse), strict=True)
+        )
+        for name in Numbers(0.0, 1.0).scores:
+            assert first.order[name] > second.order[name]
+
+
 def test_the_order_is_that_of_the_scores(exact):
     random = np.random.default_rng(0)
     target = random.integers(0, 2, 4000)

@@ -75,9 +75,9 @@ class Released(NamedTuple):
     """What a release of scores says.
 
     :param scores: by name, each with a 90 % interval.
-    :param order: by score, a number that is larger for the better of two fits on the same records.
-        It has less noise than the score, because that of their number is not in it, and no bound at
-        which several would tie.
+    :param order: by score, a number that is larger for the better of two fits on the same records,
+        and has no bound at which several would tie. Of probabilities the noise in the number of
+        records is not in it.
     :param calibration: bins, if the outcome has such a check.
     """
 
@@ -262,10 +262,12 @@ class Numbers(Outcome):
             name: means.mean(column).moved(changes[column])
             for column, name in enumerate(self.scores)
         }
-        signs = (-1.0 if name in LOSSES else 1.0 for name in self.scores)
+        # in units that candidates share, whose ranges may have been learned anew; without bounds
+        units = ((middle, half), (0.0, -(largest**2)), (0.0, -largest))
+        unbounded = means.sums / max(means.count, 1.0)
         order = {
-            name: sign * float(total)
-            for name, sign, total in zip(self.scores, signs, means.sums, strict=True)
+            name: start + unit * float(mean)
+            for name, (start, unit), mean in zip(self.scores, units, unbounded, strict=False)
         }
         if predicted.ranks is None:
             return Released(scores, order)
