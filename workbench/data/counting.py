@@ -36,7 +36,9 @@ __all__ = [
     "Levels",
     "Numbers",
     "counting_of",
+    "deviation",
     "noised",
+    "spacings",
     "tree_of",
     "weighed",
     "with_noise",
@@ -149,22 +151,36 @@ class Counting:
 
     def deviation(self, noise_multiplier: float) -> float:
         """Standard deviation of the noise of each count, in records."""
-        return _NOISE / self.per_record(noise_multiplier)
+        return deviation(self.per_record(noise_multiplier))
 
     def per_record(self, noise_multiplier: float) -> int:
         """Spacings that a record adds to a count.
 
         :raises ArgumentError: naming ``look``, where noise would need more than whole numbers hold.
         """
-        spacings = math.floor(_NOISE / (noise_multiplier * self.sensitivity * (1 + 1e-9)))
-        if spacings < 1:
+        per_record = spacings(noise_multiplier, self.sensitivity)
+        if per_record < 1:
             raise _validate.ArgumentError(
                 "look",
                 noise_multiplier,
                 f"would take noise of {noise_multiplier * self.sensitivity:.3g} records in each "
                 "count, which says nothing: leave the look out.",
             )
-        return spacings
+        return per_record
+
+
+def spacings(noise_multiplier: float, sensitivity: float) -> int:
+    """Spacings that 1 is, so that the noise is that of ``noise_multiplier``; 0 where it would be
+    more than whole numbers hold.
+
+    :param sensitivity: the largest distance of what neighbouring data sets add up to.
+    """
+    return math.floor(_NOISE / (noise_multiplier * sensitivity * (1 + 1e-9)))
+
+
+def deviation(per_record: int) -> float:
+    """Standard deviation of the noise, in records. :param per_record: of ``spacings``."""
+    return _NOISE / per_record
 
 
 def counting_of(data: Dataset, names: Collection[str] | None = None) -> Counting:

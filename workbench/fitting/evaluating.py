@@ -247,17 +247,16 @@ def evaluate(request: EvaluateArguments) -> Evaluation:
     fits = [fit for fit in (request.result, request.against) if fit is not None]
     data, identity = _records(request, fits)
     in_evaluation = bool(data.num_evaluation)
+    viewed = [fit.predictor.model.view(data) for fit in fits]
     views = []
-    for fit in fits:
-        view, predictor = fit.predictor.model.view(data), fit.predictor
+    for fit, view in zip(fits, viewed, strict=True):
         if view.units is not None and view.units.are_padded:
             raise _validate.ArgumentError(
                 "data", data.name, f"has all rows of a {data.unit} in a record of {fit.model}."
             )
-        views.append(
-            predictor.all_arrays(data if in_evaluation else tuple(map(np.asarray, view.train)))
-        )
-    question = _question(request, data, views[0])
+        arrays = data if in_evaluation else tuple(map(np.asarray, view.train))
+        views.append(fit.predictor.all_arrays(arrays))
+    question = _question(request, viewed[0], views[0])
     counts = None
     if data.units is not None:
         counts = data.units.evaluation_counts if in_evaluation else data.units.counts
@@ -279,9 +278,11 @@ def evaluate(request: EvaluateArguments) -> Evaluation:
 
 
 def _question(
-    request: EvaluateArguments, data: Dataset, records: tuple[np.ndarray, ...]
+    request: EvaluateArguments, viewed: Dataset, records: tuple[np.ndarray, ...]
 ) -> Question:
-    """:raises ArgumentError: naming ``result`` or ``against``, for a model without such scores."""
+    """:param viewed: the data set as the model of ``result`` sees it. :param records: of it.
+
+    :raises ArgumentError: naming ``result`` or ``against``, for a model without such scores."""
     for name, fit in (("result", request.result), ("against", request.against)):
         if request.against is not None and fit is not None and fit.predictor.split.uses_base_noise:
             raise _validate.ArgumentError(
@@ -290,7 +291,7 @@ def _question(
     if request.against is not None:
         return _Difference(request.result, request.against)
     predictor = request.result.predictor
-    outcome = predictor.model.outcome(predictor.model.view(data))
+    outcome = predictor.model.outcome(viewed)
     if (
         outcome is None
         or (outcome.uses_densities and predictor.split.uses_base_noise)

@@ -49,7 +49,10 @@ def declared_number(request: SingleRelease, size: int) -> int:
 
 
 def delta_of(request: SingleRelease, size: int) -> float:
-    """Delta as it was asked for, else that of so many records. :param size: as there."""
+    """Delta as it was asked for, else the default of the public number of records.
+
+    :param size: how many there are.
+    """
     if request.delta is not None:
         return request.delta
     return default_delta(declared_number(request, size))

@@ -23,8 +23,14 @@ import jax
 import numpy as np
 
 from workbench import _validate
-from workbench.data.counting import weighed, with_noise
-from workbench.models.estimates import Estimate, deviation, estimate, means_of_units, spacings
+from workbench.data.counting import deviation, weighed, with_noise
+from workbench.models.estimates import (
+    Estimate,
+    checked_spacings,
+    estimate,
+    means_of_units,
+    weights_of_rows,
+)
 from workbench.privacy.steps import SENSITIVITY
 
 __all__ = ["BINS", "CoveredScores", "covered_scores"]
@@ -197,9 +203,10 @@ def covered_scores(
     cut = _validate.number("cut", cut, at_least=0.1, at_most=100)
     bins = 2 * (_validate.integer("bins", bins, at_least=2, at_most=1000) // 2)
     relation = _validate.choice("relation", relation, _MOVED)
-    per_record = spacings(noise_multiplier, math.sqrt(_MOVED[relation]) / SENSITIVITY[relation])
-    of_unit = np.ones(len(target), np.int64) if rows is None else np.asarray(rows, np.int64)
-    weights = np.repeat(per_record // of_unit, of_unit)  # those of a unit are one record together
+    per_record = checked_spacings(
+        noise_multiplier, math.sqrt(_MOVED[relation]) / SENSITIVITY[relation]
+    )
+    weights = weights_of_rows(per_record, len(target), rows)
     is_one = np.asarray(target) == 1
     with np.errstate(divide="ignore", invalid="ignore"):
         chances = np.clip(np.nan_to_num(np.asarray(probability, np.float64), nan=0.5), 0.0, 1.0)

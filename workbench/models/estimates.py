@@ -17,20 +17,18 @@ import jax
 import numpy as np
 
 from workbench import _validate
-from workbench.data.counting import weighed, with_noise
-from workbench.noise.integers import FINEST
+from workbench.data.counting import deviation, spacings, weighed, with_noise
 
 __all__ = [
     "CoveredMeans",
     "Estimate",
+    "checked_spacings",
     "covered_means",
-    "deviation",
     "estimate",
     "means_of_units",
-    "spacings",
+    "weights_of_rows",
 ]
 
-_NOISE = 2.0 ** (11 + FINEST)  # standard deviation of the finest noise, in spacings
 _NORMAL = 1.6448536269514722  # standard deviations of a 90 % interval
 _POINTS = 201  # of a score's range that are tested at once
 
@@ -69,25 +67,19 @@ def estimate(
     return Estimate(value, low, high)
 
 
-def spacings(noise_multiplier: float, sensitivity: float) -> int:
-    """Spacings that 1 is, so that the noise is that of ``noise_multiplier``.
+def checked_spacings(noise_multiplier: float, sensitivity: float) -> int:
+    """``counting.spacings`` of noise that whole numbers hold.
 
-    :param sensitivity: the largest distance of what neighbouring data sets add up to.
     :raises ArgumentError: naming ``noise_multiplier``, if there is more noise than whole numbers
         hold.
     """
     sigma = _validate.number("noise_multiplier", noise_multiplier, at_least=0.1, at_most=1e5)
-    per_record = math.floor(_NOISE / (sigma * sensitivity * (1 + 1e-9)))
+    per_record = spacings(sigma, sensitivity)
     if per_record < 1:
         raise _validate.ArgumentError(
             "noise_multiplier", sigma, "is more noise than whole numbers hold."
         )
     return per_record
-
-
-def deviation(per_record: int) -> float:
-    """Standard deviation of the noise, in records. :param per_record: of ``spacings``."""
-    return _NOISE / per_record
 
 
 def means_of_units(values: np.ndarray, rows: np.ndarray | None) -> np.ndarray:
@@ -97,6 +89,14 @@ def means_of_units(values: np.ndarray, rows: np.ndarray | None) -> np.ndarray:
     counts = np.asarray(rows, np.int64)
     sums = np.add.reduceat(values, np.cumsum(counts) - counts)
     return sums / counts.reshape(-1, *[1] * (values.ndim - 1))
+
+
+def weights_of_rows(per_record: int, size: int, rows: np.ndarray | None) -> np.ndarray:
+    """Spacings that each of ``size`` rows counts, int64[size]: those of a privacy unit are one
+    record together. :param rows: as of ``covered_scores``.
+    """
+    of_unit = np.ones(size, np.int64) if rows is None else np.asarray(rows, np.int64)
+    return np.repeat(per_record // of_unit, of_unit)
 
 
 @dataclass(frozen=True)
@@ -172,20 +172,19 @@ def covered_means(
     :param rows: how many of the records each privacy unit has, one after another, of which the
         mean counts. By default each has one.
     :param bins: the bin of each record, int[B], and how many bins there are; none by default.
-    :raises ArgumentError: naming ``noise_multiplier``, as of ``spacings``.
+    :raises ArgumentError: naming ``noise_multiplier``, as of ``checked_spacings``.
     :raises TypeError: if ``key`` is not a ChaCha20 key.
     """
     bounded = np.clip(np.nan_to_num(np.asarray(values, np.float64), nan=-1.0), -1.0, 1.0)
     numbers = means_of_units(bounded, rows)
     columns = numbers.shape[1]
-    per_record = spacings(noise_multiplier, math.sqrt(1 + 2 * columns + (bins is not None)))
+    per_record = checked_spacings(noise_multiplier, math.sqrt(1 + 2 * columns + (bins is not None)))
     ones = np.ones((len(numbers), 1))
     # each rounded to at most per_record spacings
     rounded = np.rint(np.concatenate([ones, numbers, numbers**2], axis=1) * per_record)
     sums = rounded.astype(np.int64).sum(axis=0)
     if bins is not None:
-        of_unit = np.ones(len(bins[0]), np.int64) if rows is None else np.asarray(rows, np.int64)
-        weights = np.repeat(per_record // of_unit, of_unit)
+        weights = weights_of_rows(per_record, len(bins[0]), rows)
         sums = np.concatenate([sums, weighed(bins[0], weights, bins[1])])
     count, numbers, squares, in_bins = np.split(
         with_noise(sums, per_record, key), np.cumsum([1, columns, columns])
