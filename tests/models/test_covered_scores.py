@@ -12,14 +12,14 @@ from hypothesis import strategies as st
 from tests.conftest import examples
 from workbench import ArgumentError
 from workbench.models import covered_scores as module
-from workbench.models.covered_scores import covered_scores
+from workbench.models.covered_scores import BINS, EDGES, covered_scores
 from workbench.models.scoring import binary_scores
 from workbench.noise import new_key
 from workbench.noise.chacha20 import key_from_seed
 from workbench.privacy import noise_multiplier
 from workbench.privacy.steps import SENSITIVITY
 
-BINS, CUT = 20, 4.0
+CUT = 4.0
 PROBABILITIES = st.floats(0, 1) | st.sampled_from([0.0, 1.0, 0.5, math.nan, math.inf, -math.inf])
 RECORDS = st.lists(st.tuples(st.sampled_from([0, 1]), PROBABILITIES), max_size=12)
 
@@ -86,19 +86,21 @@ def test_the_noise_is_what_is_accounted_for(relation):
 @pytest.mark.parametrize("wrong", [1, pytest.param(3 / 2), pytest.param(2 / 3)])
 def test_the_noise_has_its_deviation(wrong):
     """A false alarm once in 10 000 times; a wrong scale is found."""
-    scores = covered_scores(
-        np.zeros(0), np.zeros(0), key_from_seed(1), noise_multiplier=5.0, bins=1000
-    )
-    ratio = np.append(scores.counts, scores.log_likelihoods / CUT).std() / (
-        scores.deviation * wrong
-    )
-    assert (abs(ratio - 1) < 3.9 / math.sqrt(2 * 2001)) == (wrong == 1)
+    drawn: list[float] = []
+    for seed in range(49):
+        scores = covered_scores(np.zeros(0), np.zeros(0), key_from_seed(seed), noise_multiplier=5.0)
+        drawn += [*scores.counts.ravel(), scores.log_likelihoods / CUT]
+    ratio = np.std(drawn) / (scores.deviation * wrong)
+    assert (abs(ratio - 1) < 3.9 / math.sqrt(2 * len(drawn))) == (wrong == 1)
 
 
-def population(size, seed):
-    """Classes and predicted probabilities of made-up records; the model is a little wrong."""
+def population(size, seed, middle=-1.0):
+    """Classes and predicted probabilities of made-up records; the model is a little wrong.
+
+    :param middle: of the log-odds; at -5.5 one record in a hundred is of class 1.
+    """
     random = np.random.default_rng(seed)
-    odds = random.normal(-1, 1.3, size)
+    odds = random.normal(middle, 1.3, size)
     target = (random.random(size) < 1 / (1 + np.exp(-odds))).astype(int)
     return target, 1 / (1 + np.exp(-(0.8 * odds + 0.2)))
 
@@ -108,15 +110,34 @@ def test_without_noise_scores_are_those_of_the_records(exact):
     scores = covered_scores(target, probability, new_key(), noise_multiplier=1.0)
     direct = binary_scores(target, probability)
     assert scores.log_likelihood().value == pytest.approx(direct["log_likelihood"], abs=1e-3)
-    assert 0 < direct["auc"] - scores.auc().value < 5e-3
+    assert scores.auc().value == pytest.approx(direct["auc"], abs=2e-3)
     is_above = probability >= 0.5
     assert scores.accuracy().value == pytest.approx(np.mean(is_above == target))
     for row, column in np.ndindex(2, 2):
         expected = np.mean((target == row) & (is_above == column))
         assert scores.confusion()[row][column].value == pytest.approx(expected)
-    bin_of = np.digitize(np.log(probability / (1 - probability)), scores.edges)
-    observed = [target[bin_of == column].mean() for column in range(BINS)]
-    np.testing.assert_allclose([rate.value for rate in scores.calibration()], observed)
+    bin_of = np.digitize(np.log(probability / (1 - probability)), EDGES)
+    rates = {column: rate.value for column, rate in enumerate(scores.calibration())}
+    for column in set(bin_of):
+        assert rates[column] == pytest.approx(target[bin_of == column].mean())
+
+
+@pytest.mark.parametrize("middle", [-3.0, -5.5, 5.5])
+def test_auc_of_a_rare_outcome_is_that_of_the_records(exact, middle):
+    """Bins that end at log-odds of 4 gave .63 where it is .76."""
+    target, probability = population(400_000, 0, middle)
+    scores = covered_scores(target, probability, new_key(), noise_multiplier=1.0)
+    assert scores.auc().value == pytest.approx(binary_scores(target, probability)["auc"], abs=5e-3)
+
+
+@pytest.mark.parametrize("odds", [1e-3, -9.0])
+def test_predictions_within_one_bin_leave_auc_unknown(exact, odds):
+    """The records are in perfect order, which the bins do not show."""
+    target = np.arange(2000) % 2
+    probability = 1 / (1 + np.exp(-odds * (2 + target)))
+    auc = covered_scores(target, probability, new_key(), noise_multiplier=1.0).auc()
+    assert auc.low < 0.05
+    assert auc.high == 1.0
 
 
 def test_where_noise_hides_everything_intervals_say_so():
@@ -143,7 +164,6 @@ def test_estimates_are_inside_of_their_intervals_and_these_inside_of_their_range
         ({"noise_multiplier": 0.0}, "noise_multiplier"),
         ({"relation": "other"}, "relation"),
         ({"cut": 0.0}, "cut"),
-        ({"bins": 1}, "bins"),
     ],
 )
 def test_what_cannot_be_used_is_named(settings, argument):
@@ -162,22 +182,20 @@ def test_a_key_of_another_generator_is_refused():
 # --- intervals ------------------------------------------------------------------------------------
 
 
-def coverage(size, epsilon, repeats, deviation=None):
+def coverage(size, epsilon, repeats, deviation=None, middle=-1.0):
     """Shares of intervals with the truth: AUC, log-likelihood, accuracy, a cell of the confusion
     table, the mean over the calibration curve.
     """
-    target, probability = population(1_000_000, 7)
-    odds = np.log(probability / (1 - probability))
-    column = np.clip((odds + CUT) // (2 * CUT / BINS), 0, BINS - 1).astype(int)
+    target, probability = population(1_000_000, 7, middle)
+    column = np.digitize(np.log(probability / (1 - probability)), EDGES)
     zeros, ones = (np.bincount(column[target == side], minlength=BINS) for side in (0, 1))
-    pairs = ones @ (np.cumsum(zeros) - zeros / 2)
     of_target = np.where(target == 1, probability, 1 - probability)
     truth = [
-        pairs / ones.sum() / zeros.sum(),
+        binary_scores(target, probability)["auc"],
         np.maximum(np.log(of_target), -CUT).mean(),
         np.mean((probability >= 0.5) == target),
         np.mean((probability >= 0.5) & (target == 1)),
-        *(ones / (ones + zeros)),
+        *(ones / np.maximum(ones + zeros, 1)),
     ]
     sigma = noise_multiplier(epsilon=epsilon, delta=1e-5, sampling_rate=1.0, steps=1)
     random, hits = np.random.default_rng(0), np.zeros(len(truth))
@@ -192,7 +210,8 @@ def coverage(size, epsilon, repeats, deviation=None):
         hits += [
             low <= value <= high for value, (_, low, high) in zip(truth, estimates, strict=True)
         ]
-    return [*hits[:4] / repeats, hits[4:].mean() / repeats]
+    used = hits[4:][ones + zeros > 0]
+    return [*hits[:4] / repeats, used.mean() / repeats]
 
 
 @pytest.mark.statistical
@@ -201,6 +220,12 @@ def coverage(size, epsilon, repeats, deviation=None):
 def test_ninety_of_a_hundred_intervals_hold(size, epsilon):
     """A share of exact intervals is outside once in 600 times, as its deviation is .0095."""
     assert all(0.87 <= share <= 0.93 for share in coverage(size, epsilon, 1000))
+
+
+@pytest.mark.statistical
+@pytest.mark.parametrize("middle", [-4.0, -5.5])
+def test_intervals_of_auc_hold_for_rare_outcomes(middle):
+    assert 0.87 <= coverage(10_000, 1.0, 1000, middle=middle)[0] <= 0.95
 
 
 @pytest.mark.statistical

@@ -33,10 +33,18 @@ from workbench.models.estimates import (
 )
 from workbench.privacy.steps import SENSITIVITY
 
-__all__ = ["BINS", "CoveredScores", "covered_scores"]
+__all__ = ["BINS", "EDGES", "MIDDLES", "CoveredScores", "covered_scores"]
 
-BINS = 20  # by default
+# Log-odds of class 1 between neighbouring bins. Narrow where most models predict, and as far out as
+# they go for an outcome that one in a thousand has; each bin more adds noise to AUC.
+_ENDS = np.array([0.4, 0.8, 1.2, 1.7, 2.3, 3.0, 4.0, 5.2, 7.0])
+EDGES = np.concatenate([-_ENDS[::-1], [0.0], _ENDS])
+BINS = len(EDGES) + 1
+MIDDLES = np.concatenate([EDGES[:1], (EDGES[1:] + EDGES[:-1]) / 2, EDGES[-1:]])
 _CUT = 4.0
+# The probability that a 1 (row) has larger log-odds than a 0. Within a bin of width w, where 1s and
+# 0s have densities in the ratio e^log-odds, it is 1/2 + w/12 if w is small.
+_ABOVE = np.tri(BINS, k=-1) + np.diag(0.5 + np.pad(np.diff(EDGES), 1) / 12)
 _MOVED = {"add_or_remove_one": 2.0, "replace_one": 3.0, "replace_special": 3.0}  # squared
 
 
@@ -44,9 +52,8 @@ _MOVED = {"add_or_remove_one": 2.0, "replace_one": 3.0, "replace_special": 3.0} 
 class CoveredScores:
     """What was released, and what follows from it. Of a class 1 and a class 0.
 
-    :param counts: records of class 0 and of class 1 in each bin, with noise, float[2, bins]. Bins
-        are intervals of equal length of the log-odds of class 1, from ``-cut`` to ``cut``; the
-        first and the last have no end.
+    :param counts: records of class 0 and of class 1 in each bin of the log-odds of class 1, with
+        noise, float[2, bins]. ``EDGES`` are between bins; the first and the last have no end.
     :param log_likelihoods: sum of the log-likelihoods, with noise, nats.
     :param deviation: standard deviation of the noise of a count; that of ``log_likelihoods`` is
         ``cut`` times it.
@@ -58,21 +65,14 @@ class CoveredScores:
     deviation: float
     cut: float
 
-    @property
-    def edges(self) -> np.ndarray:
-        """Log-odds between neighbouring bins, float[bins - 1]."""
-        return np.linspace(-self.cut, self.cut, self.counts.shape[1] + 1)[1:-1]
-
     def log_likelihood(self) -> Estimate:
         """The mean log-likelihood of a record, nats, cut at the bound."""
-        bins = self.counts.shape[1]
-        middles = (np.arange(bins) + 0.5) * (2 * self.cut / bins) - self.cut
-        of_bins = -np.logaddexp(0.0, np.stack([middles, -middles]))
+        of_bins = np.maximum(-np.logaddexp(0.0, np.stack([MIDDLES, -MIDDLES])), -self.cut)
         total = float(self.counts.sum())
 
         def test(means: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
             squares = (self.counts * (of_bins - means[:, None, None]) ** 2).sum(axis=(1, 2))
-            noise = self.deviation**2 * (self.cut**2 + 2 * bins * means**2)
+            noise = self.deviation**2 * (self.cut**2 + 2 * BINS * means**2)
             return self.log_likelihoods - means * total, noise + np.maximum(squares, 0.0)
 
         value = self.log_likelihoods / total if total > 0 else -math.log(2)
@@ -97,7 +97,7 @@ class CoveredScores:
         columns = np.indices(self.counts.shape)[1]
         return tuple(
             self._share((self._classes == 1) & (columns == column), columns == column)
-            for column in range(self.counts.shape[1])
+            for column in range(BINS)
         )
 
     @property
@@ -110,17 +110,17 @@ class CoveredScores:
 
     @property
     def _likelier(self) -> np.ndarray:
-        return (np.indices(self.counts.shape)[1] >= self.counts.shape[1] / 2).astype(int)
+        return (np.indices(self.counts.shape)[1] >= BINS / 2).astype(int)
 
     def auc(self) -> Estimate:
-        """Area under the ROC curve of the bins, where two records of one bin count half.
+        """Area under the ROC curve.
 
-        That of the log-odds themselves differs by at most half the share of pairs of a 1 and a 0
-        that are in one bin; where they are calibrated, by a few thousandths.
+        A pair of a 1 and a 0 within one bin counts as if log-odds were calibrated there; in the
+        first and the last bin as half. Where more than half of all pairs are within one bin, their
+        order decides, and the interval is wider by what is more than half.
         """
         zeros, ones = self.counts
-        noise = self.deviation**2
-        above = np.tri(len(ones), k=-1) + np.eye(len(ones)) / 2  # pairs of a 1 (row) and a 0
+        noise, above = self.deviation**2, _ABOVE
         all_pairs, pairs = float(ones.sum() * zeros.sum()), float(ones @ above @ zeros)
 
         def test(scores: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -136,16 +136,19 @@ class CoveredScores:
             variance = np.maximum(variance, of_noise) + np.maximum(of_records, 0.0)
             return pairs - scores * all_pairs, variance
 
-        return estimate(pairs / all_pairs if all_pairs > 0 else 0.5, (0.0, 1.0), test)
+        of_bins = estimate(pairs / all_pairs if all_pairs > 0 else 0.5, (0.0, 1.0), test)
+        within = float(ones @ zeros) / all_pairs if all_pairs > 0 else 1.0
+        unknown = min(max(within - 0.5, 0.0), 0.5)
+        low, high = max(of_bins.low - unknown, 0.0), min(of_bins.high + unknown, 1.0)
+        return Estimate(of_bins.value, low, high)
 
     def order(self) -> dict[str, float]:
         """As of ``outcomes.Released``."""
         zeros, ones = self.counts
-        above = np.tri(len(ones), k=-1) + np.eye(len(ones)) / 2 - 0.5
         right = self._classes == self._likelier
         return {
             "log_likelihood": self.log_likelihoods,
-            "auc": float(ones @ above @ zeros),
+            "auc": float(ones @ (_ABOVE - 0.5) @ zeros),
             "accuracy": float(self.counts[right].sum() - self.counts[~right].sum()),
         }
 
@@ -172,12 +175,11 @@ def covered_scores(
     rows: np.ndarray | None = None,
     relation: str = "add_or_remove_one",
     cut: float = _CUT,
-    bins: int = BINS,
 ) -> CoveredScores:
     """Scores of predicted probabilities of class 1, through one release of whole numbers.
 
     It costs what one step without sampling costs at this noise multiplier: ``Phase(1.0,
-    noise_multiplier, 1)``, and in delta ``noise.integers.delta_cost`` of 2 ``bins`` + 1 draws.
+    noise_multiplier, 1)``, and in delta ``noise.integers.delta_cost`` of 2 ``BINS`` + 1 draws.
 
     >>> from workbench.models.covered_scores import covered_scores
     >>> target = np.array([0, 1, 1, 0] * 100)
@@ -195,13 +197,11 @@ def covered_scores(
         together. By default each has one.
     :param relation: "add_or_remove_one", "replace_one" or "replace_special".
     :param cut: bound of a log-likelihood in nats, public, in [0.1, 100].
-    :param bins: an even number, 2 to 1000, public.
     :raises ArgumentError: naming the argument; ``noise_multiplier``, if there is more noise than
         whole numbers hold.
     :raises TypeError: if ``key`` is not a ChaCha20 key.
     """
     cut = _validate.number("cut", cut, at_least=0.1, at_most=100)
-    bins = 2 * (_validate.integer("bins", bins, at_least=2, at_most=1000) // 2)
     relation = _validate.choice("relation", relation, _MOVED)
     per_record = checked_spacings(
         noise_multiplier, math.sqrt(_MOVED[relation]) / SENSITIVITY[relation]
@@ -211,13 +211,13 @@ def covered_scores(
     with np.errstate(divide="ignore", invalid="ignore"):
         chances = np.clip(np.nan_to_num(np.asarray(probability, np.float64), nan=0.5), 0.0, 1.0)
         odds = np.log(chances) - np.log1p(-chances)
-    column = np.clip(np.floor((odds + cut) * (bins / (2 * cut))), 0, bins - 1).astype(np.int64)
-    counts = weighed(column + bins * is_one, weights, 2 * bins)
+    column = np.searchsorted(EDGES, odds, side="right")
+    counts = weighed(column + BINS * is_one, weights, 2 * BINS)
     # fractions of the bound, rounded: at most per_record spacings for each record
     fractions = np.minimum(np.logaddexp(0.0, np.where(is_one, -odds, odds)) / cut, 1.0)
     rounded = np.rint(means_of_units(fractions, rows) * per_record)
     total = rounded.astype(np.int64).sum(keepdims=True)
     noised = with_noise(np.concatenate([counts, total]), per_record, key)
     return CoveredScores(
-        noised[:-1].reshape(2, bins), -cut * float(noised[-1]), deviation(per_record), cut
+        noised[:-1].reshape(2, BINS), -cut * float(noised[-1]), deviation(per_record), cut
     )

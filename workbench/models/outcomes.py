@@ -15,7 +15,7 @@ import jax
 import numpy as np
 from scipy.special import expit
 
-from workbench.models.covered_scores import BINS, covered_scores
+from workbench.models.covered_scores import BINS, EDGES, MIDDLES, covered_scores
 from workbench.models.estimates import Estimate, covered_means
 
 __all__ = [
@@ -141,10 +141,8 @@ class YesOrNo(Outcome):
         scores = covered_scores(
             predicted.target, probability, key, noise_multiplier=noise_multiplier, rows=rows
         )
-        edges = np.linspace(-scores.cut, scores.cut, BINS + 1)
-        middles = expit((edges[1:] + edges[:-1]) / 2).tolist()
-        ends = [0.0, *expit(edges[1:-1]).tolist(), 1.0]
-        bins = zip(ends[:-1], ends[1:], middles, scores.calibration(), strict=True)
+        ends = [0.0, *expit(EDGES).tolist(), 1.0]
+        bins = zip(ends[:-1], ends[1:], expit(MIDDLES).tolist(), scores.calibration(), strict=True)
         return Released(
             {name: getattr(scores, name)() for name in self.scores},
             scores.order(),
