@@ -312,8 +312,8 @@ def _print_metrics(result: SweepResult, grid: Grid) -> None:
     if not result.metrics:
         if len(table):
             print(
-                "No held-out metrics: the evaluation records are private (evaluate_private: "
-                "outside the guarantee), or there are none.\n"
+                "No held-out metrics: the evaluation records are private (covered_scores: through "
+                "noise; evaluate_private: outside the guarantee), or there are none.\n"
             )
         return
     metric = result.metrics[0]

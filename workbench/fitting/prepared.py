@@ -318,7 +318,8 @@ class PreparedFit:
                         HistoryPoint(snapshot.metrics_step, dict(snapshot.metrics))
                     )
                 yield snapshot
-            self._scores = self.spec.scorer.released(self)
+            if self.is_done:
+                self._scores = self.spec.scorer.released(self)
         finally:
             self._write_end(taken)
 

@@ -23,13 +23,14 @@ from workbench.privacy.plan import PrivacyPlan
 from workbench.privacy.steps import LAWS
 
 if TYPE_CHECKING:
-    from workbench.fitting.prepared import PreparedFit
+    from workbench.fitting.functions import CompiledFunctions
     from workbench.fitting.spec import FitSpec
 
 __all__ = [
     "NO_SCORES",
     "SCORES",
     "CoveredScorer",
+    "Ended",
     "NoScorer",
     "Scorer",
     "fields_of",
@@ -46,6 +47,30 @@ NO_SCORES = (
 )
 
 
+class Ended(Protocol):
+    """A run that took all its steps, of which scores are released."""
+
+    @property
+    def spec(self) -> FitSpec:
+        """Its records and settings."""
+
+    @property
+    def plan(self) -> PrivacyPlan:
+        """With the noise of scores."""
+
+    @property
+    def key(self) -> jax.Array:
+        """Of the run."""
+
+    @property
+    def functions(self) -> CompiledFunctions:
+        """Of its program."""
+
+    @property
+    def unconstrained(self) -> dict[str, Any]:
+        """The parameters that it released."""
+
+
 class Scorer(Protocol):
     """What a fit releases about private evaluation records when it ends."""
 
@@ -55,8 +80,8 @@ class Scorer(Protocol):
     def promised(self, plan: PrivacyPlan, guarantee: Guarantee) -> Guarantee:
         """The guarantee of a fit and its scores. :param guarantee: of the fit alone."""
 
-    def released(self, fit: PreparedFit) -> Mapping[str, Any]:
-        """Fields of ``FitResult`` about scores of a run that ended; called once a run."""
+    def released(self, run: Ended) -> Mapping[str, Any]:
+        """Fields of ``FitResult`` about scores; called once a run."""
 
 
 class NoScorer(Scorer):
@@ -68,7 +93,7 @@ class NoScorer(Scorer):
     def promised(self, plan: PrivacyPlan, guarantee: Guarantee) -> Guarantee:
         return guarantee
 
-    def released(self, fit: PreparedFit) -> Mapping[str, Any]:
+    def released(self, run: Ended) -> Mapping[str, Any]:
         return {}
 
 
@@ -86,29 +111,27 @@ class CoveredScorer(Scorer):
     def promised(self, plan: PrivacyPlan, guarantee: Guarantee) -> Guarantee:
         return Scored.of(guarantee, plan.score_noise)
 
-    def released(self, fit: PreparedFit) -> Mapping[str, Any]:
-        if not fit.is_done:
-            return {}
-        key = child_key(fit.key, Purpose.SCORES)
-        return fields_of(release_of(fit, fit.plan.score_noise, key).scores)
+    def released(self, run: Ended) -> Mapping[str, Any]:
+        key = child_key(run.key, Purpose.SCORES)
+        return fields_of(release_of(run, run.plan.score_noise, key).scores)
 
 
-def predicted_of(fit: PreparedFit) -> Predicted:
-    """What a run that ended says of its evaluation records: private, and for a release alone."""
-    data = fit.data
+def predicted_of(run: Ended) -> Predicted:
+    """What a run says of its evaluation records: private, and for a release alone."""
+    data = run.spec.data
     held_out = tuple(map(np.asarray, data.evaluation))
-    key = evaluation_key(fit.key)
-    predictions, densities = in_blocks(fit.functions.said, held_out, fit.unconstrained, key)
+    key = evaluation_key(run.key)
+    predictions, densities = in_blocks(run.functions.said, held_out, run.unconstrained, key)
     counts = None if data.units is None else np.asarray(data.units.evaluation_counts)
     rows = None if counts is None else counts[counts > 0]
     return Predicted(held_out[-1], predictions, densities, rows)
 
 
-def release_of(fit: PreparedFit, noise_multiplier: float, key: jax.Array) -> Released:
-    """The scores of a run that ended. :param key: which nothing else uses."""
-    outcome = fit.spec.model.outcome(fit.data)
+def release_of(run: Ended, noise_multiplier: float, key: jax.Array) -> Released:
+    """The scores of a run. :param key: which nothing else uses."""
+    outcome = run.spec.model.outcome(run.spec.data)
     assert outcome is not None
-    return outcome.release(predicted_of(fit), key, noise_multiplier)
+    return outcome.release(predicted_of(run), key, noise_multiplier)
 
 
 def fields_of(estimates: Mapping[str, Estimate]) -> dict[str, Any]:

@@ -245,6 +245,11 @@ class Shared(Noted):
         "also compute metrics on private evaluation records, outside the guarantee",
         _validate.flag,
     )
+    covered_scores: bool = setting(
+        False,
+        "release scores of private evaluation records through noise at the end, at no more epsilon",
+        _validate.flag,
+    )
     look: Any = setting(
         None,
         "share of the budget for noised counts of the columns, from which their scales are learned "
@@ -364,11 +369,6 @@ class Settings(Shared):
         "devices among which the records are spread: a number, all, or a list of names",
         _accepted_by("fitting.devices:check_devices"),
         otherwise="one device",
-    )
-    covered_scores: bool = setting(
-        False,
-        "release scores of private evaluation records through noise at the end, at no more epsilon",
-        _validate.flag,
     )
     draws: int = setting(
         1000,

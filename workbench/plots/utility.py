@@ -51,7 +51,8 @@ def utility_figure(
 
     If every level of every method has at least five runs, they are shown as box plots (whiskers to
     the farthest runs within 1.5 interquartile ranges, other runs as points); else each run is a
-    dash. A line connects the means.
+    dash. A line connects the means. Columns ``{metric}_low`` and ``{metric}_high`` are ends of
+    intervals, drawn beside dashes.
 
     >>> table = pd.DataFrame(
     ...     {"epsilon": [1, 2, 4], "method": "aligned", "auc": [0.95, 0.97, 0.98]}
@@ -85,12 +86,16 @@ def utility_figure(
     positions = dict(zip(levels, range(len(levels)) if logx else levels, strict=True))
     step = 1.0 if logx else min(np.diff(levels), default=1.0)
     width = 0.72 * step / len(methods)
-    groups = {
-        key: rows[metric].to_numpy(float)
-        for key, rows in table.groupby(["method", "epsilon"], sort=False)
-    }
+    cells_of = dict(iter(table.groupby(["method", "epsilon"], sort=False)))
+    groups = {key: rows[metric].to_numpy(float) for key, rows in cells_of.items()}
     boxed = min(map(len, groups.values())) >= _FEWEST_BOXED
-    note = "boxes: quartiles of runs; lines: means" if boxed else "dashes: runs; lines: means"
+    has_intervals = not boxed and f"{metric}_low" in table
+    dashes = (
+        "dashes: runs, 90 % intervals; lines: means"
+        if has_intervals
+        else "dashes: runs; lines: means"
+    )
+    note = "boxes: quartiles of runs; lines: means" if boxed else dashes
     figure = new_figure(WIDTH, 4.0, title, use_line(label))
     axes = dress(figure.add_subplot(), "", f"epsilon ({note})", ylabel or metric.replace("_", " "))
     axes.grid(visible=False, axis="x")
@@ -103,6 +108,10 @@ def utility_figure(
             if (method, level) in groups
         ]
         handles.append(_method(axes, cells, number, 0.82 * width, boxed, shortened(str(method))))
+        for level in levels if has_intervals else ():
+            if (method, level) in groups:
+                rows = cells_of[method, level]
+                _intervals(axes, positions[level] + shift, 0.2 * width, rows, metric, number)
     for (name, value), style in zip(lines.items(), _BASELINES, strict=False):
         axes.axhline(value, color=INK, linewidth=1.2, linestyle=style)
         handles.append(
@@ -141,7 +150,7 @@ def trend_figure(
     logx: bool = True,
 ) -> Figure:
     """Mean of ``y`` over ``x`` for each value of ``by``, with bands of one standard deviation; 7.0
-    x 3.9 inches.
+    x 3.9 inches. Columns ``{y}_low`` and ``{y}_high`` are ends of runs' intervals, drawn as bars.
 
     >>> table = pd.DataFrame(
     ...     {"steps": [100, 1000], "auc": [0.95, 0.98], "sampler": "poisson"}
@@ -178,10 +187,13 @@ def trend_figure(
             linewidth=0,
         )
         axes.plot(at, means, label=shortened(_word(by, value)), **_line(number))
+        for place, rows in table[table[by] == value].groupby(x) if f"{y}_low" in table else ():
+            _intervals(axes, place, 0.0, rows, y, number)
     whole_ticks(axes, sorted({float(value) for value in table[x]}))
     axes.set_xlabel(
         f"{axes.get_xlabel()} (lines: means over "
-        f"runs{'; bands: ± 1 standard deviation' if spread else ''})"
+        f"runs{'; bands: ± 1 standard deviation' if spread else ''}"
+        f"{'; bars: 90 % intervals' if f'{y}_low' in table else ''})"
     )
     legend_above(axes)
     return figure
@@ -294,6 +306,15 @@ def _method(
             )
     axes.plot(at, means, **_line(number))
     return Line2D([], [], label=name, **_line(number))
+
+
+def _intervals(
+    axes: Axes, at: float, width: float, rows: pd.DataFrame, metric: str, number: int
+) -> None:
+    """Draw the interval of each run as a bar. :param width: over which the bars are spread."""
+    low, high = rows[f"{metric}_low"], rows[f"{metric}_high"]
+    places = at + width * (np.linspace(-0.5, 0.5, len(rows)) if len(rows) > 1 else np.zeros(1))
+    axes.vlines(places, low, high, color=_colour(number), alpha=0.35, linewidth=1.5)
 
 
 def _series(name: str, table: pd.DataFrame, column: str) -> list[Any]:

@@ -24,7 +24,7 @@ from workbench.inference.step import PrivateStep
 from workbench.inference.training import run as run_training
 from workbench.inference.training import to_the_end
 from workbench.sweeps.request import DP, NON_PRIVATE
-from workbench.sweeps.running import SMALL_ENOUGH, Outcome, Run, are_public
+from workbench.sweeps.running import SMALL_ENOUGH, Finished, Outcome, Run, are_public
 
 if TYPE_CHECKING:
     from jaxtyping import PyTree
@@ -68,7 +68,8 @@ def _begun(run: Run) -> tuple[tuple[np.ndarray, ...], PrivateStep, Hyperparamete
     assert plan is not None
     # before any step: what epsilon was spent on must not be lost because these do not fit into
     # memory, or were altered
-    held_out = tuple(map(np.asarray, spec.data.evaluation)) if spec.shows_metrics else ()
+    is_read = spec.shows_metrics or spec.settings.covered_scores
+    held_out = tuple(map(np.asarray, spec.data.evaluation)) if is_read else ()
     step = spec.private_step(plan, key)
     hyper = spec.hyper(plan, step)
     if run.method == NON_PRIVATE:
@@ -105,25 +106,31 @@ def _outcome(
         return None
     if last.status == "failed":
         return Outcome(run.key, "failed", last.message, seconds=last.seconds)
-    params = by_name(last.params)
+    params, at_end = by_name(last.params), step.unconstrained(end, spec.averages)
+    functions = CompiledFunctions(step, spec)
     is_stored = run.method == DP and sum(array.size for array in params.values()) <= SMALL_ENOUGH
     metrics, message = (
-        _scores(run, held_out, step, step.unconstrained(end, spec.averages), key)
-        if held_out
-        else ({}, "")
+        _scores(run, held_out, functions, at_end, key) if spec.shows_metrics else ({}, "")
     )
     arrays = params | arrays_of(jax.device_get(end.moments)) if is_stored else None
-    return Outcome(run.key, "done", message, metrics, arrays, last.seconds)
+    outcome = Outcome(run.key, "done", message, metrics, arrays, last.seconds)
+    if run.method != DP or run.plan is None:
+        return outcome
+    return Finished(spec, run.plan, key, functions, at_end).scored(outcome)
 
 
 def _scores(
-    run: Run, held_out: tuple[np.ndarray, ...], step: PrivateStep, params: PyTree, key: jax.Array
+    run: Run,
+    held_out: tuple[np.ndarray, ...],
+    functions: CompiledFunctions,
+    params: PyTree,
+    key: jax.Array,
 ) -> tuple[dict[str, float], str]:
     """(metrics, what went wrong with them)."""
     spec = run.spec
     try:
-        compute = CompiledFunctions(step, spec).compute
-        outputs = compute(params, jax.device_put(held_out, spec.device), evaluation_key(key))
+        on_device = jax.device_put(held_out, spec.device)
+        outputs = functions.compute(params, on_device, evaluation_key(key))
         return metrics_of(spec.model, held_out[-1], outputs), ""
     except (
         Exception

@@ -136,6 +136,11 @@ class PreparedSweep:
                 "Baselines without privacy are exact functions of the records, outside any "
                 "guarantee."
             )
+        if self.grid.constant.get("covered_scores"):
+            words.append(
+                "Scores are released through noise, and this total covers a choice by them; "
+                "workbench.choose makes the choice at a lower epsilon."
+            )
         if not data.evaluation_is_public and self.grid.constant.get("evaluate_private"):
             words.append(
                 "Choosing the fit with the best score on private evaluation records leaks about "
@@ -462,6 +467,7 @@ class PreparedSweep:
             "status": outcome.status,
             "message": outcome.message,
             "metrics": outcome.metrics,
+            "intervals": outcome.intervals,
             "seconds": outcome.seconds,
             "attempts": int(outcome.status != "refused"),
             "parameters": outcome.params,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import html
 import operator
 from collections.abc import Mapping, Sequence
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Series", "SweepResult", "series_name"]
 
-_LEFT_OUT = ("key", "fingerprint", "metrics", "guarantee", "parameters")
+_LEFT_OUT = ("key", "fingerprint", "metrics", "intervals", "guarantee", "parameters")
 # settings that a rule or a model's advice may have chosen, as a row has them
 _CHOSEN = ("iterations", "clip", "learning_rate")
 # facts of a guarantee with which the posterior of a release is computed
@@ -106,16 +107,18 @@ class SweepResult:
         """One row for each finished, failed or refused fit: its settings, metrics, time and status.
 
         The columns are those of the store (``workbench.sweeps.store.COLUMNS``) and one for each
-        metric. ``label`` says whether the metrics may be shown. ``fit`` takes the row numbers.
+        metric, with the ends of its 90 % interval (``auc_low``, ``auc_high``) where it was released
+        through noise. ``label`` says whether the metrics may be shown. ``fit`` takes the row
+        numbers.
         """
         rows = [
             {name: value for name, value in row.items() if name not in _LEFT_OUT}
             | {"options": ", ".join(f"{name}={value}" for name, value in row["options"].items())}
-            | row["metrics"]
+            | _with_ends(row)
             for row in self._rows
         ]
         names = [name for name in COLUMNS if name not in _LEFT_OUT]
-        metrics = list(dict.fromkeys(name for row in self._rows for name in row["metrics"]))
+        metrics = list(dict.fromkeys(name for row in self._rows for name in _with_ends(row)))
         index = names.index("status")
         frame = pd.DataFrame(rows, columns=[*names[:index], *metrics, *names[index:]])
         return frame.astype({name: "Int64" for name in ("seed", "iterations", "num_records")})
@@ -191,7 +194,7 @@ class SweepResult:
                 "metric",
                 metric,
                 "no finished fit has metrics: they need evaluation records, and where these are "
-                "private evaluate_private=True.",
+                "private covered_scores=True or evaluate_private=True of wb.Privacy.",
             )
         metric = (
             self.metrics[0] if metric is None else _validate.choice("metric", metric, self.metrics)
@@ -285,8 +288,12 @@ class SweepResult:
             )
         # the fit may have been taken from a store, where its reads were seen
         prepared.run_log.hid_reads = promised.against_storage
-        prepared.adopt(params, row["metrics"], row["seconds"])
-        return prepared.result()
+        scores: dict[str, Any] = {}
+        if row["intervals"]:  # released once, so it is not released again
+            scores = {"metrics": row["metrics"], "metric_intervals": row["intervals"]}
+            scores["metrics_label"] = row["label"]
+        prepared.adopt(params, {} if scores else row["metrics"], row["seconds"])
+        return dataclasses.replace(prepared.result(), **scores)
 
     def numbers(self, **values: Any) -> list[int]:
         """The numbers of the rows whose columns have these values, such as
@@ -313,6 +320,16 @@ class SweepResult:
         if not self._rows:
             raise _validate.ArgumentError("number", number, "no fit has finished.")
         return self._rows[number]
+
+
+def _with_ends(row: Mapping[str, Any]) -> dict[str, float]:
+    """The metrics of a row, each followed by the ends of its interval if it has one."""
+    entries = {}
+    for name, value in row["metrics"].items():
+        entries[name] = value
+        if name in row["intervals"]:
+            entries[f"{name}_low"], entries[f"{name}_high"] = row["intervals"][name]
+    return entries
 
 
 def series_name(row: Mapping[str, Any], by: Sequence[str]) -> str:

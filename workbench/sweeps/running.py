@@ -23,6 +23,7 @@ from workbench import _compiled, _validate
 from workbench.clipping.separation import PrivacyModelError
 from workbench.fitting.baseline import noiseless, noiseless_hyper
 from workbench.fitting.evaluation import Outputs, evaluation_key, evaluation_of, metrics_of
+from workbench.fitting.functions import CompiledFunctions
 from workbench.fitting.prepared import by_name
 from workbench.fitting.spec import FitSpec, is_array
 from workbench.inference.batched import (
@@ -42,7 +43,16 @@ from workbench.sweeps.request import DP, NON_PRIVATE, POOLED
 if TYPE_CHECKING:
     from jaxtyping import PyTree
 
-__all__ = ["SMALL_ENOUGH", "Outcome", "Run", "are_public", "groups_of", "plan_of", "run_group"]
+__all__ = [
+    "SMALL_ENOUGH",
+    "Finished",
+    "Outcome",
+    "Run",
+    "are_public",
+    "groups_of",
+    "plan_of",
+    "run_group",
+]
 
 _MOST_LANES = 256
 _WORTH_TOGETHER = (
@@ -74,7 +84,9 @@ class Outcome:
     :param key: of the cell.
     :param status: "done", "failed" or "refused".
     :param message: the reason.
-    :param metrics: as ``FitSpec.shows_metrics`` allows.
+    :param metrics: as ``FitSpec.shows_metrics`` allows; scores through noise if they were asked
+        for.
+    :param intervals: of scores through noise.
     :param params: constrained parameters by name, if they are kept.
     :param seconds: its share of the time that the steps took.
     """
@@ -85,6 +97,30 @@ class Outcome:
     metrics: Mapping[str, float] = field(default_factory=dict)
     params: Mapping[str, np.ndarray] | None = None
     seconds: float = 0.0
+    intervals: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Finished:
+    """A private fit that took all its steps, as ``scoring.Ended``."""
+
+    spec: FitSpec
+    plan: PrivacyPlan
+    key: jax.Array
+    functions: CompiledFunctions
+    unconstrained: dict[str, Any]
+
+    def scored(self, outcome: Outcome) -> Outcome:
+        """``outcome`` with the scores that are released of this fit; called once."""
+        try:
+            scores = self.spec.scorer.released(self)
+        except Exception as error:  # must not lose what epsilon was spent on
+            message = f"scores could not be released ({type(error).__name__})."
+            return dataclasses.replace(outcome, message=message)
+        if not scores:
+            return outcome
+        metrics, intervals = scores["metrics"], scores["metric_intervals"]
+        return dataclasses.replace(outcome, metrics=metrics, intervals=intervals)
 
 
 def plan_of(spec: FitSpec, plans: dict[Any, PrivacyPlan], dimension: int = 1) -> PrivacyPlan:
@@ -317,22 +353,27 @@ class _Group:
                 and sum(array[index].size for array in constrained.values()) <= SMALL_ENOUGH
             )
             scores, message = ({}, "") if metrics is None else metrics[index]
-            outcomes.append(
-                Outcome(
-                    run.key,
-                    "done",
-                    message,
-                    scores,
-                    {
-                        name: np.array(array[index])
-                        for name, array in (constrained | moments).items()
-                    }
-                    if is_stored
-                    else None,
-                    ended.seconds / len(runs),
-                )
+            outcome = Outcome(
+                run.key,
+                "done",
+                message,
+                scores,
+                {name: np.array(array[index]) for name, array in (constrained | moments).items()}
+                if is_stored
+                else None,
+                ended.seconds / len(runs),
             )
+            if run.method == DP:
+                assert run.plan is not None
+                lane = jax.tree.map(lambda leaf, index=index: leaf[index], params)
+                finished = Finished(run.spec, run.plan, keys[index], self._functions, lane)
+                outcome = finished.scored(outcome)
+            outcomes.append(outcome)
         return outcomes
+
+    @functools.cached_property
+    def _functions(self) -> CompiledFunctions:
+        return CompiledFunctions(self.step, self.spec)
 
     def _hyper(self, run: Run) -> Hyperparameters:
         """What this run's steps take as arguments besides state, records and draws."""

@@ -42,7 +42,7 @@ from workbench.privacy.guarantee import Guarantee
 __all__ = ["COLUMNS", "LOST", "Claim", "Store", "key_path"]
 
 _APPLICATION = 0x44505649  # "DPVI", in the file's header
-_FORMAT = 2
+_FORMAT = 3
 _LONGEST_REASON = 200  # characters
 _MOST_ATTEMPTS = 10**6
 
@@ -81,7 +81,14 @@ COLUMNS = {
         "how often it was run, failures included: each time spends its epsilon",
     ),
     "metrics": ("TEXT NOT NULL", "on the evaluation records, JSON"),
-    "label": ("TEXT NOT NULL", "what the metrics are: public data, or outside the guarantee"),
+    "intervals": (
+        "TEXT NOT NULL DEFAULT '{}'",
+        "90 % intervals of metrics that were released through noise, JSON",
+    ),
+    "label": (
+        "TEXT NOT NULL",
+        "what the metrics are: public data, covered, or outside the guarantee",
+    ),
     "release_label": (
         "TEXT NOT NULL",
         "what the parameters are: covered, or outside the guarantee",
@@ -205,7 +212,9 @@ class Store:
         if number and application != _APPLICATION:
             raise sqlite3.DatabaseError("it is a database of another program")
         if number:
-            if form != _FORMAT:
+            if form == 2:
+                self._add_intervals()
+            elif form != _FORMAT:
                 raise sqlite3.DatabaseError(f"it has format {form}, this version writes {_FORMAT}")
             return
         columns = ", ".join(f"{name} {kind}" for name, (kind, _) in COLUMNS.items())
@@ -226,6 +235,16 @@ class Store:
             "COMMIT",
         ):
             self._database.execute(statement)
+
+    def _add_intervals(self) -> None:
+        """Give a file of format 2 the column of intervals, which it lacks."""
+        kind, meaning = COLUMNS["intervals"]
+        with self._writing() as database:
+            if database.execute("PRAGMA user_version").fetchone() != (2,):
+                return  # another process was first
+            database.execute(f"ALTER TABLE fits ADD COLUMN intervals {kind}")
+            database.execute("INSERT INTO columns VALUES ('intervals', ?)", (meaning,))
+            database.execute(f"PRAGMA user_version = {_FORMAT}")
 
     # ---- the key ---------------------------------------------------------------------------------
 
@@ -371,8 +390,8 @@ class Store:
         """Write rows, all or none. A row of the same key is replaced, unless it is done and the new
         one is not.
 
-        :param rows: values by column; metrics, options and guarantee as mappings, parameters as
-            ``{name: array}``.
+        :param rows: values by column; metrics, intervals, options and guarantee as mappings,
+            parameters as ``{name: array}``.
         :param again: whether the fits will be run again: then their claims stay, as not begun; else
             their claims end.
         :raises OSError: with the file's name, if they cannot be written.
@@ -495,6 +514,7 @@ def _encoded(row: Mapping[str, Any]) -> list[Any]:
     values["metrics"] = json.dumps(
         {name: value if math.isfinite(value) else None for name, value in values["metrics"].items()}
     )
+    values["intervals"] = json.dumps(values["intervals"])
     values["options"] = json.dumps(values["options"], default=repr)
     values["guarantee"] = None if values["guarantee"] is None else json.dumps(values["guarantee"])
     if values["parameters"] is not None:
@@ -538,6 +558,10 @@ def _decoded(values: dict[str, Any]) -> dict[str, Any]:
     return {
         **values,
         "metrics": metrics,
+        "intervals": {
+            name: (float(low), float(high))
+            for name, (low, high) in json.loads(values["intervals"]).items()
+        },
         "options": json.loads(values["options"]),
         "guarantee": guarantee,
     }

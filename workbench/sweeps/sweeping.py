@@ -219,6 +219,7 @@ def _facts(
     private, stepped, privacy = cell.method == DP, plan is not None, spec.privacy
     guarantee = spec.guarantee(plan, privacy.iterations, dimension) if private else None
     covered = spec.data.is_public or private
+    label = "covered" if private and spec.settings.covered_scores else spec.data.evaluation_label
     return {
         **_identity(grid, key, cell),
         "delta": privacy.delta if private else None,
@@ -230,7 +231,7 @@ def _facts(
         "learning_rate": spec.settings.learning_rate if stepped else None,
         "estimator": spec.settings.estimator if stepped else None,
         "noise_multiplier": plan.mechanism.noise_multiplier if private else None,
-        "label": spec.data.evaluation_label if covered else "outside the guarantee",
+        "label": label if covered else "outside the guarantee",
         "release_label": "covered" if private else "outside the guarantee",
         "guarantee": None if guarantee is None else guarantee.to_dict(),
     }
@@ -246,6 +247,7 @@ def _refused(grid: Grid, key: str, cell: Cell, message: str) -> dict[str, Any]:
         "status": "refused",
         "message": message,
         "metrics": {},
+        "intervals": {},
         "attempts": 0,
         "seconds": 0.0,
         "finished": now(),
@@ -257,14 +259,18 @@ def _refused(grid: Grid, key: str, cell: Cell, message: str) -> dict[str, Any]:
 def _dimension(spec: FitSpec, plan: Any, dimensions: dict[Any, int]) -> int:
     """The number of coordinates that get noise; the model is read once for data of one shape and
     noted in ``dimensions``.
+
+    :raises ArgumentError: naming ``covered_scores``, if they are asked for and it has none.
     """
     shapes = tuple(array.shape[1:] for array in spec.data.train)
     constants = tuple(
         (name, getattr(value, "shape", value)) for name, value in spec.constants.items()
     )
-    key = id(spec.model), shapes, repr(constants), spec.settings.estimator
+    key = id(spec.model), shapes, repr(constants), spec.settings.estimator, spec.privacy.sampler
     if key not in dimensions:
-        dimensions[key] = spec.private_step(plan, spec.new_key()).noised_coordinates
+        step = spec.private_step(plan, spec.new_key())
+        spec.scorer.require(spec, step)
+        dimensions[key] = step.noised_coordinates
     return dimensions[key]
 
 
