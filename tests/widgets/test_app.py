@@ -977,6 +977,22 @@ def test_the_box_for_private_curves_is_there_for_private_data_only(screens, priv
     assert not screen.settings().evaluate_private  # a hidden box does not count
 
 
+def test_scores_of_private_records_are_covered_once_asked_for(screens, private_data, monkeypatch):
+    screen = screens(data=private_data, iterations=20)
+    assert screen.run.covered_scores.visible
+    screen.run.covered_scores.value = True
+    run_to_the_end(screen, monkeypatch)
+    result = screen.result
+    low, high = result.metric_intervals["auc"]
+    assert low < high
+    assert re.search(r"AUC [\d.]+ \([\d.]+ to [\d.]+\): covered", screen.outcome.learnt.value)
+    assert result.history == ()
+    assert "wb.Privacy(covered_scores=True)" in screen.outcome.code.value
+    screen.data.named.value = "breast_cancer"
+    assert not screen.run.covered_scores.visible
+    assert not screen.settings().covered_scores
+
+
 def test_no_curves_of_private_records_unless_asked(ended_private):
     assert ended_private.screen.result.metrics == {}
     assert ended_private.screen.result.history == ()

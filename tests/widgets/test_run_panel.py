@@ -58,13 +58,14 @@ def test_only_buttons_that_do_something_can_be_pressed(panel):
 
 
 def test_every_control_is_described(panel):
-    for field in (panel.device, panel.baseline, panel.evaluate_private):
+    for field in (panel.device, panel.baseline, *panel.of_private_records):
         assert field.control.description
     for button in (panel.fit, panel.stop, panel.resume):
         assert button.description
         assert button.tooltip
     for box in (panel.baseline, panel.evaluate_private):
         assert "outside the guarantee" in box.control.description
+    assert "inside the guarantee" in panel.covered_scores.control.description
 
 
 def test_a_device_that_is_gone_is_told_beside_the_menu(panel):

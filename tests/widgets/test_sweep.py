@@ -533,6 +533,21 @@ def test_what_was_spent_on_the_same_records_counts_for_the_next_plan(ended_priva
 
 
 @pytest.mark.thorough
+def test_a_score_through_noise_is_covered_and_has_its_interval(screens, private_data):
+    screen = settle(screens(data=private_data, epsilons=(1,), seeds=1))
+    screen.run.covered_scores.value = True
+    settle(screen)
+    assert "this total covers a choice by them" in text(screen.spending.view)
+    screen.spending.accept.value = True
+    run(screen)
+    assert set(screen.result.table["label"]) == {"covered"}
+    assert "90 % intervals" in screen.outcome.curves.value
+    assert "covered" in screen.outcome.table.value
+    assert re.search(r"[\d.]+ \([\d.]+ to [\d.]+\)", screen.outcome.table.value)
+    assert re.search(r'class="bars [^"]*" d="M[^"]+V[^"]+"', screen.outcome.curves.value)
+
+
+@pytest.mark.thorough
 def test_a_private_score_is_computed_only_on_request_and_explained_as_a_leak(screens, private_data):
     screen = settle(screens(data=private_data, epsilons=(1,), seeds=1))
     assert "Choosing the fit with the best score" not in text(screen.spending.view)

@@ -45,6 +45,7 @@ class Panel:
         keys above the chart.
     :param links: HTML in place of the names that stand at the ends of lines, such as buttons.
     :param dots: values without a line, by the name of the line that they belong to.
+    :param bars: (step, low, high) of intervals, likewise.
     :param ticks: of the y axis; round numbers by default.
     """
 
@@ -62,6 +63,7 @@ class Panel:
     has_keys: bool = False
     links: Mapping[str, str] = field(default_factory=dict)
     dots: Mapping[str, Points] = field(default_factory=dict)
+    bars: Mapping[str, Sequence[tuple[float, float, float]]] = field(default_factory=dict)
     ticks: tuple[float, ...] = ()
 
 
@@ -222,6 +224,11 @@ def _lines(
         newest = {"": at(points[-1][1])} if points else {}
         words = {name: panel.links.get(name) or escape(name) for name in ends}
         labels += _names_apart(ends | newest, _APART * _TALL / panel.height, words)
+    for name, bars in panel.bars.items():
+        path = "".join(
+            f"M{1000 * step / steps:.4g},{at(low):.4g}V{at(high):.4g}" for step, low, high in bars
+        )
+        drawn.append(f'<path class="bars {kinds.get(name, "faint")}" d="{path}"/>')
     for name, dots in panel.dots.items():
         path = "".join(
             f"M{1000 * step / steps:.4g},{at(value):.4g}h0"

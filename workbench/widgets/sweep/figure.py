@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 from workbench._numbers import count, shown
@@ -66,12 +67,16 @@ def scored(result: SweepResult) -> str:
     for series in scores:
         words, unit = words_of(series.metric)
         dots: dict[str, list[tuple[float, float]]] = {}
-        for name, level, value in series.private[["method", x, series.metric]].itertuples(
-            index=False
-        ):
-            dots.setdefault(name, []).append((float(level), float(value)))
-        note = labelled("; ".join(filter(None, [unit, "lines: means"])), series.label)
-        panels.append(_panel(words, note, _means(series, levels), levels, dots, height))
+        bars: dict[str, list[tuple[float, float, float]]] = {}
+        for _, row in series.private.iterrows():
+            name, level = row["method"], float(row[x])
+            dots.setdefault(name, []).append((level, float(row[series.metric])))
+            if f"{series.metric}_low" in row:
+                ends = float(row[f"{series.metric}_low"]), float(row[f"{series.metric}_high"])
+                bars.setdefault(name, []).append((level, *ends))
+        lines = "lines: means; bars: 90 % intervals" if bars else "lines: means"
+        note = labelled("; ".join(filter(None, [unit, lines])), series.label)
+        panels.append(_panel(words, note, _means(series, levels), levels, dots, height, bars))
     return chart(panels, 0, f"{learnt(result)} Dots are fits.", levels=_levels(x, levels))
 
 
@@ -148,6 +153,7 @@ def _panel(
     levels: Sequence[float],
     dots: Mapping[str, Sequence[tuple[float, float]]],
     height: int,
+    bars: Mapping[str, Sequence[tuple[float, float, float]]] = MappingProxyType({}),
 ) -> Panel:
     positions = _places(levels)
     words = {name: name.replace("_", " ") if len(lines) > 1 else "" for name in lines}
@@ -159,6 +165,7 @@ def _panel(
     }
     values = [value for line in lines.values() for value in line.values()]
     values += [value for points in dots.values() for _, value in points]
+    values += [value for intervals in bars.values() for _, *ends in intervals for value in ends]
     values = [value for value in values if math.isfinite(value)]
     limits = None
     if values:
@@ -175,6 +182,10 @@ def _panel(
         dots={
             words[name]: [(positions[level], value) for level, value in points]
             for name, points in dots.items()
+        },
+        bars={
+            words[name]: [(positions[level], low, high) for level, low, high in intervals]
+            for name, intervals in bars.items()
         },
     )
 

@@ -153,8 +153,7 @@ class Sweep(RunScreen):
             ranges=self.ranges.values(),
             store=self.ranges.store,
             device=self.run.device.value or None,
-            evaluate_private=bool(self.run.evaluate_private.value)
-            and not source.evaluation_is_public,
+            **self.run.scores(not source.evaluation_is_public),
         )
 
     def problems(self) -> dict[str, str]:
@@ -371,7 +370,8 @@ class Sweep(RunScreen):
         screen.privacy.fill(
             {name: fit_settings[name] for name in PRIVACY_FIELDS if name in fit_settings}
         )
-        screen.run.evaluate_private.value = settings.evaluate_private
+        for box in screen.run.of_private_records:
+            box.value = getattr(settings, box.name)
         screen.show_result(fit, dataset)
         with self._lock:
             old, self.opened = self.opened, screen

@@ -107,6 +107,7 @@ class SweepSettings:
     :param store: name of a file for finished fits, or "".
     :param device: as in ``workbench.fit``.
     :param evaluate_private: whether to compute scores on private evaluation records.
+    :param covered_scores: whether to release scores of them through noise.
     """
 
     model: str
@@ -116,6 +117,7 @@ class SweepSettings:
     store: str = ""
     device: str | None = None
     evaluate_private: bool = False
+    covered_scores: bool = False
     _definition: Any = field(init=False, repr=False, compare=False, default=None)
 
     def __post_init__(self) -> None:
@@ -138,6 +140,7 @@ class SweepSettings:
             self.store,
             self.device,
             self.evaluate_private,
+            self.covered_scores,
         )
 
     def prepare(self, dataset: Dataset, store: Store) -> sweeping.PreparedSweep:
@@ -168,8 +171,9 @@ class SweepSettings:
             arguments["delta"] = ranges["delta"]
         if self.device is not None:
             arguments["device"] = self.device
-        if self.evaluate_private:
-            arguments["evaluate_private"] = True
+        for name in ("evaluate_private", "covered_scores"):
+            if getattr(self, name):
+                arguments[name] = True
         return arguments
 
     def choice(self) -> dict[str, Any]:

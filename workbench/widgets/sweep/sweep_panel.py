@@ -17,7 +17,7 @@ from workbench import _csv, _numbers
 from workbench._lazy import pd
 from workbench._numbers import duration
 from workbench._validate import ArgumentError
-from workbench.plots.metrics import words_of
+from workbench.plots.metrics import interval_of, words_of
 from workbench.sweeps.request import DP
 from workbench.sweeps.result import SweepResult
 from workbench.sweeps.sweeping import PreparedSweep
@@ -318,6 +318,11 @@ def table_html(result: SweepResult) -> str:
         *(["message"] if table["message"].any() else []),
     ]
     columns = [list(map(str, table.index)), *(_shown(table[name]) for name in names)]
+    for place, name in enumerate(names, 1):
+        if f"{name}_low" in table:
+            ends = table[f"{name}_low"], table[f"{name}_high"]
+            intervals = [interval_of(name, {name: pair}) for pair in zip(*ends, strict=True)]
+            columns[place] = list(map("".join, zip(columns[place], intervals, strict=True)))
     rows = list(zip(*columns, strict=True))
     labels = sorted(set(table["label"])) if result.metrics else []
     badges = f"<div>Scores: {' '.join(map(markup.badge, labels))}</div>" if labels else ""

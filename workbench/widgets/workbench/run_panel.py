@@ -16,10 +16,11 @@ __all__ = ["RunPanel"]
 
 
 class RunPanel:
-    """The device, two checkboxes, and the buttons Fit, Stop and Resume. ``view`` is the widget to
+    """The device, checkboxes, and the buttons Fit, Stop and Resume. ``view`` is the widget to
     display.
 
     ``buttons`` and ``options`` are its two parts. The value of ``device`` is "" for JAX's default.
+    ``of_private_records`` are the boxes for data with private evaluation records.
 
     :param on_change: called after a change of a control.
     :param start: label of the first button.
@@ -42,6 +43,12 @@ class RunPanel:
             help="The evaluation records are private, so epsilon and delta do not cover numbers "
             "computed on them. This takes effect with the next fit on this data set.",
         )
+        self.covered_scores = fields.check(
+            "covered_scores",
+            "score private evaluation records through noise (inside the guarantee)",
+            help="Released once, at the end, each score with an interval, at no more epsilon.",
+        )
+        self.of_private_records = (self.covered_scores, self.evaluate_private)
         self.fit = widgets.Button(
             description=start,
             icon="play",
@@ -62,11 +69,15 @@ class RunPanel:
         self.buttons = widgets.HBox([self.fit, self.stop, self.resume])
         self.buttons.add_class("dpvi-buttons")
         self.options = widgets.VBox(
-            [self.device.view, self.evaluate_private.view, self.baseline.view]
+            [self.device.view, *(box.view for box in self.of_private_records), self.baseline.view]
         )
         self.view = widgets.VBox([self.buttons, self.options])
-        for field in (self.device, self.baseline, self.evaluate_private):
+        for field in (self.device, self.baseline, *self.of_private_records):
             field.on_change(on_change)
+
+    def scores(self, may_score_private: bool) -> dict[str, bool]:
+        """What is ticked, by setting: nothing where there are no private evaluation records."""
+        return {box.name: may_score_private and bool(box.value) for box in self.of_private_records}
 
     def find_devices(self) -> threading.Thread:
         """Fill the menu of devices in the background: starting a GPU takes seconds."""

@@ -242,14 +242,16 @@ class RunScreen(Screen):
                 self._ahead.drop()
                 self._follow_problems()
                 return
-            settings, private_scores = self.settings(), self.run.evaluate_private
-            if settings.data.key != self._data_key:  # the box was ticked for other records
+            settings, boxes = self.settings(), self.run.of_private_records
+            if settings.data.key != self._data_key:  # the boxes were ticked for other records
                 self._data_key = settings.data.key
-                if private_scores.value:
-                    private_scores.value = False  # which calls this again
+                if ticked := [box for box in boxes if box.value]:
+                    for box in ticked:
+                        box.value = False  # which calls this again
                     return
             self._wanted = settings.key
-            private_scores.visible = settings.data.may_score_private
+            for box in boxes:
+                box.visible = settings.data.may_score_private
             self._follow(settings)
 
     def _is_wanted(self, settings: Any) -> bool:

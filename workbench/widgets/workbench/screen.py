@@ -185,7 +185,7 @@ class Workbench(RunScreen):
             data=source,
             privacy=self.privacy.values(),
             device=self.run.device.value or None,
-            evaluate_private=bool(self.run.evaluate_private.value) and source.may_score_private,
+            **self.run.scores(source.may_score_private),
             baseline=bool(self.run.baseline.value),
             ledger=self._book,
             over_cap=self.ledger.over_cap(source.key),

@@ -119,6 +119,7 @@ class Settings:
     :param options: options of the model that differ from their defaults.
     :param device: as in ``workbench.fit``.
     :param evaluate_private: whether to show curves of private evaluation records.
+    :param covered_scores: whether to release scores of them through noise.
     :param baseline: whether to fit without privacy too, for comparison; the private fit stays the
         same.
     :param ledger: as ``ledger_in_code`` returns it.
@@ -131,6 +132,7 @@ class Settings:
     options: Mapping[str, Any] = field(default_factory=dict)
     device: str | None = None
     evaluate_private: bool = False
+    covered_scores: bool = False
     baseline: bool = False
     ledger: str | bool | None = None
     over_cap: str | None = None
@@ -146,7 +148,8 @@ class Settings:
     def key(self) -> Hashable:
         """Equal for settings that prepare the same fit."""
         plan = tuple((name, self.privacy.get(name)) for name in PRIVACY_FIELDS)
-        return *self.model_key, plan, self.device, self.evaluate_private, self.ledger, self.over_cap
+        scores = self.evaluate_private, self.covered_scores
+        return *self.model_key, plan, self.device, scores, self.ledger, self.over_cap
 
     @property
     def model_key(self) -> tuple[Hashable, ...]:
@@ -194,6 +197,7 @@ class Settings:
             **self.data.settings,
             "device": self.device,
             "evaluate_private": self.evaluate_private,
+            "covered_scores": self.covered_scores,
             "ledger": self.ledger,
             "over_cap": self.over_cap,
             **self._given(),
@@ -227,8 +231,9 @@ class Settings:
         arguments: dict[str, Any] = {**self._of_formula(), **of_table, **self._given()}
         if self.device is not None:
             arguments["device"] = self.device
-        if self.evaluate_private:
-            arguments["evaluate_private"] = True
+        for name in ("evaluate_private", "covered_scores"):
+            if getattr(self, name):
+                arguments[name] = True
         if self.ledger is not None:
             arguments["ledger"] = self.ledger
         if self.over_cap is not None:
