@@ -7,11 +7,13 @@ import pytest
 
 import workbench as wb
 from tests.conftest import PRIVATE_BOUNDS
-from workbench.fitting import fits
+from workbench.fitting import ScoreWarning, fits
+from workbench.fitting.scoring import scores_ahead
 from workbench.ledger.composition import total
 from workbench.ledger.ledger import Ledger
 from workbench.models import outcomes
-from workbench.models.outcomes import YesOrNo
+from workbench.models.outcomes import Predicted, YesOrNo
+from workbench.noise.chacha20 import key_from_seed
 from workbench.privacy.chosen import Scored
 from workbench.privacy.guarantee import Guarantee, check_epsilon
 
@@ -125,6 +127,32 @@ def test_an_evaluation_record_moves_its_own_counts_alone(private_data, monkeypat
     assert set(made) == {most, most - 1}
 
 
+def test_a_warning_says_before_the_fit_that_noise_will_hide_them(private_data, capsys):
+    with pytest.warns(ScoreWarning, match="fewer than about 450 held-out records; for AUC about"):
+        wb.fit("logistic", private_data, delta=1e-5, **COVERED)
+    (said,) = fits.prepare("logistic", private_data, delta=1e-5, **COVERED).cautions
+    assert "450" in said
+    assert scores_ahead(YesOrNo(), 3.73, 6_000) == ()  # a fifth held out is enough
+    assert scores_ahead(YesOrNo(), 3.73, 5_000) != ()
+
+
+@pytest.mark.parametrize(("score", "size"), [("log_likelihood", 450), ("auc", 1300)])
+def test_at_the_size_that_it_names_noise_is_about_twice_the_sampling_error(score, size):
+    random = np.random.default_rng(0)
+
+    def released(rows, seed, sigma):
+        predicted = Predicted(target[rows], probability[rows], None)
+        return YesOrNo().release(predicted, key_from_seed(seed), sigma).scores[score].value
+
+    odds = random.normal(-1, 1.3, 200_000)
+    probability = 1 / (1 + np.exp(-odds))
+    target = (random.random(len(odds)) < probability).astype(int)
+    draws = [random.integers(0, len(odds), size) for _ in range(150)]
+    noise = np.std([released(draws[0], seed, 3.73) for seed in range(150)])
+    sampling = np.std([released(rows, 0, 0.1) for rows in draws])
+    assert 1.4 < noise / sampling < 2.8
+
+
 @pytest.mark.parametrize(
     ("argument", "change", "more"),
     [
@@ -185,7 +213,7 @@ def test_a_score_of_the_other_kind_is_no_comparison(private_frame):
 def test_models_without_such_scores_are_refused(private_data):
     with pytest.raises(wb.ArgumentError, match="no scores"):
         wb.fit("gmm", private_data, **COVERED)
-    with pytest.raises(wb.ArgumentError, match="covered_scores"):
-        wb.sweep("logistic", private_data, epsilons=[1], privacy=COVERED["privacy"])
+    with pytest.raises(wb.ArgumentError, match="no scores"):
+        wb.sweep("gmm", private_data, epsilons=[1], privacy=COVERED["privacy"])
     with pytest.raises(wb.ArgumentError, match="covered_scores"):
         wb.choose(["logistic"], private_data, **COVERED)

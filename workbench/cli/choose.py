@@ -117,7 +117,7 @@ def _choose(arguments: argparse.Namespace) -> int:
         choice = planned(
             ChooseArguments(listed, data, **groups.grouped({**settings, **of_formula, **options}))
         )
-        for caution in choice.cautions:
+        for caution in (*choice.cautions, *choice.scores_ahead):
             print(f"{name}: warning: {caution}", file=sys.stderr)
         try:
             result = choice.outcome(stop)

@@ -9,8 +9,15 @@ from workbench import _lazy
 if TYPE_CHECKING:  # what __getattr__ returns, for editors and type checkers
     from workbench.fitting.fits import DeltaWarning, fit, prepare
     from workbench.fitting.prepared import PreparedFit
+    from workbench.fitting.scoring import ScoreWarning
 
-_HOMES = {"DeltaWarning": "fits", "PreparedFit": "prepared", "fit": "fits", "prepare": "fits"}
+_HOMES = {
+    "DeltaWarning": "fits",
+    "PreparedFit": "prepared",
+    "ScoreWarning": "scoring",
+    "fit": "fits",
+    "prepare": "fits",
+}
 
 __all__ = [*_HOMES]
 

@@ -36,10 +36,12 @@ from workbench.fitting.groups import Training, flattened
 from workbench.fitting.prepared import PreparedFit
 from workbench.fitting.scoring import (
     SCORES,
+    ScoreWarning,
     fields_of,
     outcome_of,
     release_of,
     require_private_evaluation,
+    scores_ahead,
 )
 from workbench.fitting.settings import about, described, names, setting, takes
 from workbench.fitting.spec import FitSpec
@@ -192,6 +194,15 @@ class Choice:
         settings = self.candidates[0].plan.settings
         return dataclasses.replace(settings, delta=self.plan.delta).cautions()
 
+    @property
+    def scores_ahead(self) -> tuple[str, ...]:
+        """What to expect of scores, before the choice."""
+        spec, plan = self.candidates[0].spec, self.candidates[0].plan
+        outcome = spec.model.outcome(spec.data)
+        if not self.plan.score_noise or outcome is None:
+            return ()
+        return scores_ahead(outcome, self.plan.score_noise, plan.settings.num_records)
+
     def outcome(self, stop: Callable[[], bool]) -> FitResult:
         """Reserve what the choice spends, make it, and return the best fit.
 
@@ -291,6 +302,8 @@ def choose(arguments: ChooseArguments) -> FitResult:
     choice = planned(arguments)
     for caution in choice.cautions:
         warnings.warn(caution, fits.DeltaWarning, stacklevel=3)
+    for caution in choice.scores_ahead:
+        warnings.warn(caution, ScoreWarning, stacklevel=3)
     return choice.outcome(arguments.execution.stop)
 
 

@@ -24,6 +24,7 @@ from workbench.fitting.groups import Execution, Privacy, Table, Training, flatte
 from workbench.fitting.prepared import PreparedFit
 from workbench.fitting.progress import ProgressLine
 from workbench.fitting.run_log import RunLog
+from workbench.fitting.scoring import ScoreWarning
 from workbench.fitting.settings import (
     FormulaSettings,
     LedgerSettings,
@@ -275,6 +276,8 @@ def fit(arguments: FitArguments) -> FitResult:
     prepared = _prepare(request)
     for caution in prepared.privacy.cautions():  # those of a model were shown when it was made
         warnings.warn(caution, DeltaWarning, stacklevel=3)
+    for caution in prepared.spec.scorer.cautions(prepared.spec, prepared.plan):
+        warnings.warn(caution, ScoreWarning, stacklevel=3)
     line = ProgressLine(prepared, request.progress if prepared.spec.processes.is_first else False)
     line.begin()
     try:

@@ -112,7 +112,8 @@ class PreparedFit:
         """Sentences about settings and a model that are allowed but unwise; ``fit`` shows them as
         warnings.
         """
-        return (*self.privacy.cautions(), *self._guesses(), *self.model.cautions)
+        of_scores = self.spec.scorer.cautions(self.spec, self.plan)
+        return (*self.privacy.cautions(), *of_scores, *self._guesses(), *self.model.cautions)
 
     @property
     def shows_metrics(self) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -9,6 +10,7 @@ import jax
 import numpy as np
 
 from workbench import _validate
+from workbench._numbers import count
 from workbench.data import Dataset
 from workbench.fitting.evaluation import evaluation_key, predictor_of
 from workbench.inference.state import Purpose
@@ -32,19 +34,53 @@ __all__ = [
     "CoveredScorer",
     "Ended",
     "NoScorer",
+    "ScoreWarning",
     "Scorer",
     "fields_of",
     "outcome_of",
     "predicted_of",
     "release_of",
     "require_private_evaluation",
+    "scores_ahead",
 ]
+
+_OF_AUC = 3  # times as many records as for the log-likelihood: the noise of 40 counts is in it
 
 SCORES = ("log_likelihood", "auc", "accuracy", "rmse", "mae")
 NO_SCORES = (
     "has no scores that can be released through noise: it must predict the probability of yes, of "
     "each class, or the mean of a number in declared bounds, each of one row."
 )
+
+
+class ScoreWarning(UserWarning):
+    """Scores through noise of so few records may have more noise than they say."""
+
+
+def scores_ahead(outcome: Outcome, noise_multiplier: float, num_records: int) -> tuple[str, ...]:
+    """What to expect of scores through noise before the fit, if a fifth of the records is held out
+    and these are few.
+
+    A record's log-likelihood is taken to vary by half a nat. AUC needs about three times as many
+    records: its noise is in all counts. Nothing here depends on how many are held out, which is
+    private.
+
+    :param num_records: that are fitted, as declared publicly.
+    """
+    of_sum = outcome.log_range * math.sqrt(outcome.squared_distance) * noise_multiplier
+    fewest = (of_sum / (2 * 0.5)) ** 2
+    needed = fewest * (_OF_AUC if "auc" in outcome.scores else 1)
+    if num_records / 4 >= needed:
+        return ()
+    auc = f"; for AUC about {_rounded(_OF_AUC * fewest)}" if "auc" in outcome.scores else ""
+    return (
+        "Noise is more than twice the sampling error in the log-likelihood of fewer than about "
+        f"{_rounded(fewest)} held-out records{auc}.",
+    )
+
+
+def _rounded(number: float) -> str:
+    return count(int(float(f"{number:.2g}")))
 
 
 class Ended(Protocol):
@@ -77,6 +113,9 @@ class Scorer(Protocol):
     def require(self, spec: FitSpec, step: PrivateStep) -> None:
         """:raises ArgumentError: if the model has no such scores."""
 
+    def cautions(self, spec: FitSpec, plan: PrivacyPlan) -> tuple[str, ...]:
+        """As of ``scores_ahead``."""
+
     def promised(self, plan: PrivacyPlan, guarantee: Guarantee) -> Guarantee:
         """The guarantee of a fit and its scores. :param guarantee: of the fit alone."""
 
@@ -89,6 +128,9 @@ class NoScorer(Scorer):
 
     def require(self, spec: FitSpec, step: PrivateStep) -> None:
         pass
+
+    def cautions(self, spec: FitSpec, plan: PrivacyPlan) -> tuple[str, ...]:
+        return ()
 
     def promised(self, plan: PrivacyPlan, guarantee: Guarantee) -> Guarantee:
         return guarantee
@@ -107,6 +149,11 @@ class CoveredScorer(Scorer):
     def require(self, spec: FitSpec, step: PrivateStep) -> None:
         require_private_evaluation(spec.source, spec.privacy.sampler, "covered_scores")
         outcome_of(spec, step, "covered_scores")
+
+    def cautions(self, spec: FitSpec, plan: PrivacyPlan) -> tuple[str, ...]:
+        outcome = spec.model.outcome(spec.data)
+        assert outcome is not None
+        return scores_ahead(outcome, plan.score_noise, plan.settings.num_records)
 
     def promised(self, plan: PrivacyPlan, guarantee: Guarantee) -> Guarantee:
         return Scored.of(guarantee, plan.score_noise)

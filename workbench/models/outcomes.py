@@ -115,6 +115,11 @@ class Outcome(Protocol):
         ...
 
     @property
+    def log_range(self) -> float:
+        """The most that a record's log-likelihood adds to the number of a release, in nats."""
+        ...
+
+    @property
     def has_ranks(self) -> bool:
         """Whether calibration is checked by ranks among draws, which move one number more."""
         ...
@@ -133,6 +138,7 @@ class YesOrNo(Outcome):
     uses_densities = False
     prediction_shape = ()
     squared_distance = 2
+    log_range = _CUT
     has_ranks = False
 
     def release(self, predicted: Predicted, key: jax.Array, noise_multiplier: float) -> Released:
@@ -169,12 +175,16 @@ class Classes(Outcome):
     def prediction_shape(self) -> tuple[int, ...]:
         return (self.number,)
 
+    @property
+    def log_range(self) -> float:
+        return (_CUT + math.log(self.number / 2)) / 2
+
     def release(self, predicted: Predicted, key: jax.Array, noise_multiplier: float) -> Released:
         probabilities, rows = predicted.predictions, predicted.rows
         assert probabilities is not None
         codes = np.clip(np.asarray(predicted.target).astype(np.int64), 0, self.number - 1)
         chances = np.nan_to_num(np.asarray(probabilities, np.float64), nan=0.0)
-        half = (_CUT + math.log(self.number / 2)) / 2
+        half = self.log_range
         with np.errstate(divide="ignore"):
             logs = np.log(np.take_along_axis(chances, codes[:, None], axis=1)[:, 0])
         right = np.argmax(chances, axis=1) == codes
@@ -226,6 +236,10 @@ class Numbers(Outcome):
     @property
     def squared_distance(self) -> int:
         return self.draws
+
+    @property
+    def log_range(self) -> float:
+        return log_range(self.low, self.high)[1]
 
     @property
     def has_ranks(self) -> bool:

@@ -196,9 +196,7 @@ class PreparedSweep:
         """Sentences about settings that are allowed but unwise; ``sweep`` shows them
         as warnings.
         """
-        return tuple(
-            dict.fromkeys(text for run in self.runs for text in run.spec.privacy.cautions())
-        )
+        return tuple(dict.fromkeys(text for run in self.runs for text in _cautions_of(run)))
 
     def accept(self, total_epsilon: float | None) -> None:
         """Accept what the sweep spends on private records. If no fit is left to run, there is
@@ -473,6 +471,11 @@ class PreparedSweep:
             "parameters": outcome.params,
             "finished": now(),
         }
+
+
+def _cautions_of(run: Run) -> tuple[str, ...]:
+    of_scores = () if run.plan is None else run.spec.scorer.cautions(run.spec, run.plan)
+    return (*run.spec.privacy.cautions(), *of_scores)
 
 
 def total_spent(

@@ -6,7 +6,7 @@ Every privacy number shown here comes from an ``Outlook``; the panel computes no
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import ipywidgets as widgets
@@ -298,6 +298,7 @@ class PrivacyPanel:
         promise: Guarantee | None = None,
         *,
         another: bool = False,
+        about_scores: Sequence[str] = (),
     ) -> None:
         """Show what the plan means. This draws a picture (80 ms), so call it off the main thread.
 
@@ -305,6 +306,7 @@ class PrivacyPanel:
             Those of filled fields are ignored.
         :param promise: the plan's guarantee; None to show none.
         :param another: whether it stands beside that of a fit that has ended.
+        :param about_scores: cautions about scores through noise.
         """
         from workbench.plots.privacy import outlook_figure
 
@@ -315,7 +317,8 @@ class PrivacyPanel:
         defaults = {"batch_size": round(outlook.minibatch_size), **automatic}
         self._automatic = {name: value for name, value in defaults.items() if name not in filled}
         self._show_automatic()
-        fields.say(self._caution, "".join(map(markup.problem, plan.cautions())))
+        cautions = (*plan.cautions(), *about_scores)
+        fields.say(self._caution, "".join(map(markup.problem, cautions)))
         facts = (
             f"epsilon {_plain(plan.epsilon)}, delta {_plain(plan.delta)}, "
             f"{count(plan.iterations)} steps."

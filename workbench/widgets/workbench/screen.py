@@ -341,7 +341,11 @@ class Workbench(RunScreen):
         )
         ahead = None if self._shows_fit_of(ready.settings) else ready.promise
         self.privacy.show_outlook(
-            ready.outlook, automatic_values(prepared), ahead, another=self.outcome.says_what_ended
+            ready.outlook,
+            automatic_values(prepared),
+            ahead,
+            another=self.outcome.says_what_ended,
+            about_scores=spec.scorer.cautions(spec, prepared.plan),
         )
         self.model.show_diagram(*ready.diagram)
         if not self._is_running:  # a running fit needs the processor more
