@@ -10,6 +10,7 @@ import pytest
 import workbench as wb
 from tests.conftest import refused
 from workbench.cli import choose
+from workbench.fitting.choosing import Choice
 from workbench.ledger.ledger import Ledger
 from workbench.privacy.selection import Runs
 
@@ -26,6 +27,19 @@ def clinic(place):
     columns = {name: {"kind": "numeric", "low": 0, "high": 200} for name in ("dose", "age")}
     (place / "schema.json").write_text(json.dumps({**columns, "ill": {"kind": "boolean"}}))
     return place
+
+
+@pytest.fixture(autouse=True)
+def of_many_records(request, monkeypatch):
+    """No scores are so noisy that there is a warning, in tests of what else is said."""
+    if "warning" not in request.node.name:
+        monkeypatch.setattr(Choice, "scores_ahead", ())
+
+
+def test_a_warning_says_that_noise_will_hide_scores(command, clinic):
+    code, _, err = command(TABLE, TWO, FAST)
+    assert code == 0
+    assert re.search(r"warning: Noise is more than twice .* of fewer than about \d+ held-out", err)
 
 
 def test_the_best_of_formulas_is_shown_and_saved_under_one_promise(command, clinic):

@@ -68,7 +68,7 @@ def add(commands: argparse._SubParsersAction[Parser]) -> None:
         type=number,
         metavar="RUNS",
         help="how many fits there are on average; there are at most ten times as many (default: "
-        "20)",
+        "20, or one and a half times the number of candidates where that is more)",
     )
     of_steps.add_argument(
         "--by",

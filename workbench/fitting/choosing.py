@@ -67,6 +67,7 @@ __all__ = [
     "choose",
     "dataset_of",
     "planned",
+    "usual_runs",
 ]
 
 _GROWTH = 0.23  # about how much epsilon grows with log E[K]
@@ -77,6 +78,7 @@ _OF_A_CANDIDATE = (
     *("iterations", "sampling_rate", "batch_size", "clip", "clipping", "learning_rate"),
     *names(Training),
 )
+_MOST_RUNS = 1000.0  # on average
 _OF_ONE_FIT = ("on_snapshot", "progress", "devices", "evaluate_private", "covered_scores")
 _STATE = "step-000000000000.npz"
 
@@ -87,8 +89,15 @@ class ChoiceStopped(RuntimeError):
     """
 
 
-def _runs(name: str, value: Any) -> float:
-    return _validate.number(name, value, at_least=2, at_most=1000)
+def _runs(name: str, value: Any) -> float | None:
+    return None if value is None else _validate.number(name, value, at_least=2, at_most=_MOST_RUNS)
+
+
+def usual_runs(candidates: int) -> float:
+    """How many fits a choice has on average: more where there are many candidates, of which few
+    would be tried.
+    """
+    return min(max(20.0, 1.5 * candidates), _MOST_RUNS)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -114,10 +123,11 @@ class ChooseArguments(fits.CommonArguments):
             "privacy loss of the whole choice", about("epsilon").check, changes_guarantee=True
         )
     )
-    runs: float = setting(
-        20,
+    runs: float | None = setting(
+        None,
         "how many fits there are on average; there are at most ten times as many",
         _runs,
+        otherwise="20, or one and a half times the number of candidates where that is more",
         changes_guarantee=True,
     )
     by: str = setting(
@@ -321,7 +331,8 @@ def planned(arguments: ChooseArguments) -> Choice:
         )
     listed = candidates_of(flat.pop("candidates"))
     by = _validate.choice("by", flat.pop("by", "log_likelihood"), SCORES)
-    runs, epsilon = Runs.of_mean(float(flat.pop("runs", 20))), flat.pop("epsilon")
+    mean, epsilon = flat.pop("runs", None), flat.pop("epsilon")
+    runs = Runs.of_mean(float(mean or usual_runs(len(listed))))
     flat.pop("stop", None)
     ledger, checkpoint = flat.pop("ledger", None), flat.pop("checkpoint", True)
     over_cap = flat.pop("over_cap", None)

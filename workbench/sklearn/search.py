@@ -53,7 +53,8 @@ class PrivateSearchCV(ClassifierMixin, OwnArguments):
     :param param_grid: ``{setting: values}`` as ``GridSearchCV`` takes it, of iterations,
         sampling_rate, clip and learning_rate.
     :param epsilon: privacy loss of the whole choice.
-    :param runs: how many fits there are on average; there are at most ten times as many.
+    :param runs: how many fits there are on average; there are at most ten times as many. By
+        default 20, or one and a half times the number of combinations where that is more.
     :param scoring: log_likelihood, auc, accuracy, rmse or mae, by which the best fit is chosen.
     :param delta: of the whole choice; by default that of the estimator.
     :param evaluation_fraction: share of the rows held out.
@@ -69,7 +70,7 @@ class PrivateSearchCV(ClassifierMixin, OwnArguments):
     param_grid: Any
     _: KW_ONLY
     epsilon: float
-    runs: float = 20
+    runs: float | None = None
     scoring: str = "log_likelihood"
     delta: float | None = None
     evaluation_fraction: float = 0.2

@@ -18,10 +18,9 @@ if TYPE_CHECKING:
 
 __all__ = ["BestPanel"]
 
-_RUNS = 20  # of a choice, on average
 _ABOUT = (
     "A sweep publishes all its fits. This keeps one, the fit with the best log-likelihood of "
-    "held-out records, out of a secret number of private fits: about {runs} on average, of "
+    "held-out records, out of a secret number of private fits: {runs:g} on average, of "
     "combinations drawn at random. Nothing of the others is shown, so together they spend epsilon "
     "{epsilon}, and no more."
 )
@@ -44,6 +43,8 @@ class BestPanel:
 
     def show(self, settings: SweepSettings, dataset: Dataset) -> None:
         """Show what ``settings`` would choose among."""
+        from workbench.fitting.choosing import candidates_of, usual_runs
+
         try:
             arguments = settings.choice()
         except ArgumentError as error:
@@ -53,7 +54,8 @@ class BestPanel:
             self.show_unknown("To keep the best, the data set needs evaluation records.")
             return
         epsilon = upper(arguments["epsilon"])
-        fields.say(self._about, markup.quiet(_ABOUT.format(runs=_RUNS, epsilon=epsilon)))
+        runs = usual_runs(len(candidates_of(arguments["candidates"])))
+        fields.say(self._about, markup.quiet(_ABOUT.format(runs=runs, epsilon=epsilon)))
         self._code.value = markup.code_box(settings.choice_as_code())
         self.choose.disabled = False
 
