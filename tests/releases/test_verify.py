@@ -366,7 +366,7 @@ def test_what_cannot_be_released_says_why(private_data, released_public, tmp_pat
     (tmp_path / "full" / "file").touch()
     with pytest.raises(wb.ArgumentError, match=r"out=.*must be a new or an empty folder"):
         wb.release(result, tmp_path / "full")
-    with pytest.raises(wb.ArgumentError, match=r"result='seed=1': has noise that follows"):
+    with pytest.raises(wb.ArgumentError, match=r"result='epsilon 1': has noise that follows"):
         wb.release(fitted("breast_cancer", seed=1), tmp_path / "new")
     with fakes.installed():
         open_fit = wb.fit("logistic", "breast_cancer", private=False, iterations=5)

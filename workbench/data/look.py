@@ -122,6 +122,11 @@ class Look:
         columns = {column.name: (column, place) for column, place in self.counting.slices()}
         object.__setattr__(self, "_columns", columns)
 
+    @property
+    def is_secret(self) -> bool:
+        """Whether its noise came from a secret key, so that no seed gives it away."""
+        return self.guarantee is None or self.guarantee.secure_randomness
+
     def __repr__(self) -> str:
         return f"Look({len(self._columns)} columns, counts +- {self.deviation:.3g})"
 

@@ -221,6 +221,7 @@ def _promised(
     )
     facts = vars(accounted) | {
         "covers_deletion": single.covers_deletion,
+        "secure_randomness": single.secure_randomness,
         "caveats": tuple(caveats),
     }
     return total_plan, outcome, CrossValidated(**facts, folds=folds)

@@ -96,9 +96,10 @@ def _require_promise(result: FitResult) -> None:
     if not result.guarantee.secure_randomness:
         raise _validate.ArgumentError(
             "result",
-            f"seed={result.settings.get('seed')}",
-            "has noise that follows from its seed, which the result states.",
-            remedy="Fit again without a seed.",
+            result.guarantee.label(),
+            "has noise that follows from a seed: its own, or that of a look or a fit that it is "
+            "made of.",
+            remedy="Look and fit again without a seed.",
         )
 
 
