@@ -107,6 +107,7 @@ class Look:
     :param guarantee: of a look by itself; None for one that is part of a fit's guarantee.
     :param schema: the declaration of the columns; of those that had none, as it was learned.
     :param token: by which a ledger counts it together with the fits that use it.
+    :param spend: its key in the ledger; "" if it has none.
     """
 
     counting: Counting
@@ -116,6 +117,7 @@ class Look:
     guarantee: Any = None
     schema: Schema | None = None
     token: str = ""
+    spend: str = ""
     _columns: Mapping[str, tuple[Counted, slice]] = field(init=False)
 
     def __post_init__(self) -> None:

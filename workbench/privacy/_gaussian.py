@@ -32,7 +32,7 @@ class GaussianLoss:
 
     def delta(self, epsilon: float) -> float:
         """Upper bound on delta at ``epsilon`` >= 0 (Balle and Wang 2018, Theorem 8)."""
-        return float(self.profile()(np.float64(epsilon)))
+        return float(self.profile()(np.asarray(epsilon)))
 
     def profile(self, near: float = 0.0) -> Callable[[np.ndarray], np.ndarray]:
         """``delta`` as a function of many epsilons, float[n]; equally accurate everywhere."""
