@@ -132,7 +132,9 @@ def _statement(contents: Contents) -> Answer:
 
 def _claim(contents: Contents) -> Answer:
     """The page along the pyramid of NIST SP 800-226 follows from the numbers."""
-    return _follows(contents, CLAIM, claim.page(contents.guarantee, contents.spent))
+    return _follows(
+        contents, CLAIM, claim.page(contents.guarantee, has_ledger=LEDGER in contents.names)
+    )
 
 
 def _data(contents: Contents) -> Answer:

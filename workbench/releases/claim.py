@@ -20,6 +20,9 @@ NOISE = (
 CENTRAL = "The owner runs the program on the records and publishes what it released with noise."
 NOT_QUERIED = "Nobody queries the records. What is published can be used without limit."
 NO_LEDGER = "No ledger says what else was spent."
+_LEDGER = (
+    "ledger.json has the fits on the same records that the owner's ledger knows, and their total."
+)
 _INTRODUCTION = (
     "NIST SP 800-226 (Guidelines for Evaluating Differential Privacy Guarantees, 2025) compares "
     "such a claim to a pyramid: each level is worth as much as those below it. The levels stand "
@@ -46,17 +49,18 @@ def neighbours(fit: Guarantee) -> str:
     return f"Adjacent data sets differ by {change} ({fit.relation}).{most}"
 
 
-def levels(fit: Guarantee, spent: str = "") -> Iterator[Level]:
+def levels(fit: Guarantee, *, has_ledger: bool) -> Iterator[Level]:
     """The levels of the pyramid, from the top down.
 
-    :param spent: what all fits on the same records spend, as the owner's ledger says.
+    :param has_ledger: whether ledger.json says what else was spent on the same records.
     """
     yield Level("Epsilon and delta", "claimed", f"{fit.label(with_delta=True)}. {fit.in_brief()}")
     yield Level("Unit of privacy", "claimed", f"Each {fit.unit}. {neighbours(fit)}")
     yield Level("Composition within the release", "claimed", fit.composition())
-    status: Status = "claimed" if spent else "not covered"
-    others = f"By the owner's ledger: {spent}." if spent else NO_LEDGER
-    yield Level("Composition with other releases", status, others)
+    if has_ledger:
+        yield Level("Composition with other releases", "claimed", _LEDGER)
+    else:
+        yield Level("Composition with other releases", "not covered", NO_LEDGER)
     yield Level("Mechanism", "claimed", " ".join(fit.origin()))
     yield Level("Implementation of noise", "claimed", NOISE)
     conditions = " ".join(fit.caveats) or "None."
@@ -85,8 +89,10 @@ def levels(fit: Guarantee, spent: str = "") -> Iterator[Level]:
     )
 
 
-def page(fit: Guarantee, spent: str = "") -> str:
+def page(fit: Guarantee, *, has_ledger: bool) -> str:
     """``levels`` as a page."""
-    table = _html.table(("level", "status", "what"), levels(fit, spent), numbers=False)
+    table = _html.table(
+        ("level", "status", "what"), levels(fit, has_ledger=has_ledger), numbers=False
+    )
     introduction = f"<p>{_html.escape(_INTRODUCTION)}</p>"
     return _html.page("What is claimed, and what is not covered", introduction, table)

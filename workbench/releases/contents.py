@@ -144,18 +144,14 @@ class Contents:
             raise Gap(in_one_line(error.expectation)) from None
 
     @property
-    def spent(self) -> str:
-        """What all fits on the same records spend together, in words; "" without a ledger."""
-        return total_in_words(self.values_of(LEDGER)) if LEDGER in self.names else ""
-
-    @property
     def entry(self) -> str:
         """The registry's entry that follows from the result, the answers and the ledger's part."""
         # here, because it imports all kinds of results
         from workbench.releases.registry import deployment, text_of
 
+        spent = total_in_words(self.values_of(LEDGER)) if LEDGER in self.names else ""
         try:
-            entry = deployment(self.result, self.folder / DESCRIPTION, spent=self.spent)
+            entry = deployment(self.result, self.folder / DESCRIPTION, spent=spent)
         except ArgumentError as error:
             raise Gap(f"{DESCRIPTION}: {in_one_line(str(error))}") from None
         return text_of(entry)

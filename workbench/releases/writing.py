@@ -35,7 +35,7 @@ from workbench.releases.contents import (
 )
 from workbench.releases.declaration import declaration
 from workbench.releases.description import answers_of, write
-from workbench.releases.excerpt import excerpt, total_in_words
+from workbench.releases.excerpt import excerpt
 from workbench.releases.tables import Tables
 from workbench.results import FitResult, load
 from workbench.results.twins import Twins
@@ -93,10 +93,9 @@ def release(
     with tempfile.TemporaryDirectory(prefix="dpvi-release-") as directory:
         folder = Path(directory, "release") if is_zip else path
         saved.save(folder)
-        spent = "" if rows is None else total_in_words(rows)
         texts = {
             STATEMENT: saved.guarantee.statement() + "\n",
-            CLAIM: claim.page(saved.guarantee, spent),
+            CLAIM: claim.page(saved.guarantee, has_ledger=rows is not None),
             DATA: declaration(saved),
             REQUIREMENTS: journal.requirements(saved.versions),
             SCRIPT: script().decode(),

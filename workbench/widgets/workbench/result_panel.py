@@ -280,7 +280,7 @@ class ResultPanel:
             if result is self._result:
                 self._say_saved(made)
 
-        self._files.ask(lambda: release(result, path), done)
+        self._files.ask(lambda: release(result, path, ledger=result.ledger), done)
 
     def _say_saved(self, made: Path | Exception) -> None:
         self.saved.value = (
