@@ -24,7 +24,7 @@ _LEDGER = (
     "ledger.json has the fits on the same records that the owner's ledger knows, and their total."
 )
 _INTRODUCTION = (
-    "NIST SP 800-226 (Guidelines for Evaluating Differential Privacy Guarantees, 2025) compares "
+    "NIST SP 800-226 (Guidelines for Evaluating Differential Privacy Guarantees) compares "
     "such a claim to a pyramid: each level is worth as much as those below it. The levels stand "
     "here from the top down. What is claimed follows from the numbers in result.json, and "
     "workbench verify checks that. What is not covered is up to the owner: ask."
