@@ -4,6 +4,7 @@ all text escaped here.
 
 from __future__ import annotations
 
+import importlib.resources
 from collections.abc import Iterable, Sequence
 from html import escape
 
@@ -16,8 +17,10 @@ __all__ = [
     "code",
     "escape",
     "note",
+    "page",
     "quiet",
     "sentence",
+    "style",
     "table",
 ]
 
@@ -105,3 +108,21 @@ def box(*items: str) -> str:
         f"border-left:4px solid {BORDER};padding:.1em 1em;margin:.4em 0;max-width:72em;color:{INK}"
     )
     return f'<div style="{style}">{"".join(items)}</div>'
+
+
+def style() -> str:
+    """The style of whole pages, on screens and in print."""
+    return importlib.resources.files("workbench").joinpath("_page.css").read_text("utf-8")
+
+
+def page(title: str, *items: str) -> str:
+    """A whole page, which loads nothing. :param items: HTML below the title."""
+    head = (
+        '<meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">'
+        f'<meta name="color-scheme" content="light dark"><title>{escape(title)}</title>'
+    )
+    body = "\n".join([f"<h1>{escape(title)}</h1>", *items])
+    return (
+        f'<!DOCTYPE html>\n<html lang="en">\n<head>{head}<style>\n{style()}</style></head>\n'
+        f"<body>\n{body}\n</body>\n</html>\n"
+    )

@@ -219,7 +219,7 @@ def test_a_cap_is_set_with_relation_and_order_and_taken_away(fit, ledger, comman
         ("relate 1 1 --why 'the same people'", "other='1': is the same data set"),
         ("separate 1 1", "why=None: must say why"),
         ("relate 1 1 --why yes", "why='yes': must say why"),
-        ("export --out book.txt", "out='book.txt': must end in .json or .csv."),
+        ("export --out book.txt", "out='book.txt': must end in .json, .html, .csv, .yaml."),
         ("export --out nowhere/book.csv", "out='nowhere/book.csv': cannot write there."),
         ("show", "the following arguments are required: DATASET"),
         ("burn", "invalid choice: 'burn'"),

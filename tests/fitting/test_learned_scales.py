@@ -3,6 +3,7 @@
 import dataclasses
 import errno
 import warnings
+from unittest.mock import Mock
 
 import jax
 import numpy as np
@@ -16,6 +17,7 @@ from tests import fakes
 from workbench import ArgumentError
 from workbench.data.counting import counting_of
 from workbench.data.look import Scale, inside, scales_to_dict
+from workbench.fitting import cross_validation
 from workbench.fitting.learned_scales import share_for
 from workbench.formula.model import FormulaModel
 from workbench.ledger.ledger import Ledger, LedgerDiskError
@@ -208,6 +210,32 @@ def test_c_before_and_after_a_look_is_advised_for_the_same_public_size(
         frame, privacy=wb.Privacy(look=scales_to_dict(SCALES), sampler=sampler, num_records=5000)
     )
     assert sizes == [size, size]
+
+
+def test_a_fit_on_the_scales_of_a_seeded_look_says_that_its_seed_tells_them(frame, monkeypatch):
+    """Whoever knows the seed subtracts the noise, so the fit's own promise does not hold for them;
+    a resumed fit and a cross-validation know it too.
+    """
+    columns = {name: SCHEMA[name] for name in ("a", "b")}
+    said = "Everybody who knows the seed of the look that scaled its columns can predict its noise"
+    for seed in (None, 4):
+        look = wb.look(
+            frame[["a", "b"]], schema=columns, epsilon=1.0, delta=1e-5, ledger=False, seed=seed
+        )
+        prepared = prepare(frame, privacy=wb.Privacy(look=look))
+        again = prepare(frame, privacy=wb.Privacy(look=prepared.settings.look))
+        charge = Mock(return_value=None)
+        monkeypatch.setattr(cross_validation, "charged", charge)
+        with pytest.raises(TypeError):  # before the first step
+            wb.cross_validate("y ~ a + b", frame, **arguments(look=look, execution=wb.Execution()))
+        for promise in (prepared.guarantee(60), again.guarantee(60), charge.call_args.args[2]):
+            assert promise.secure_randomness == (seed is None)
+            assert (said in promise.statement()) == (seed is not None)
+    own = fit(frame, look=look)
+    with pytest.raises(
+        ArgumentError, match="noise that follows from a seed: its own, or that of a look"
+    ):
+        wb.release(own, "nowhere")
 
 
 def test_a_plan_says_that_its_c_follows_the_look(frame, result):

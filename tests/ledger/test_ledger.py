@@ -394,7 +394,7 @@ def test_one_seed_for_different_fits_promises_nothing(book):
     book.reserve(records(), [promise(0.5)], model="logistic", plan="b", seed=1)
     assert book.budget_status("clinic").total.epsilon == np.inf
     assert (
-        "from the same seed (1). Together they have no guarantee."
+        "from the same seed. Together they have no guarantee."
         in book.budget_status("clinic").statement()
     )
     book.set_cap("clinic", 50.0, 1e-5, why="a test")

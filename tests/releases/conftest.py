@@ -64,13 +64,19 @@ def forge(folder, name, edit):
 def seal(folder):
     """Bring all digests up to date, as a forger does: those within result.json too."""
     index = json.loads((folder / "result.json").read_text())
+    if "kind" not in index:
+        seal_result(folder, index)
+    manifest = json.loads((folder / "manifest.json").read_text())
+    manifest["files"] = {name: digest_of(folder / name) for name in manifest["files"]}
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+
+
+def seal_result(folder, index):
+    """Bring the digests in the index of a fit up to date."""
     index["files"] = {name: digest_of(folder / name) for name in index["files"]}
     index.pop("digest")
     index["digest"] = storage.digest_of(index)
     (folder / "result.json").write_text(json.dumps(index))
-    manifest = json.loads((folder / "manifest.json").read_text())
-    manifest["files"] = {name: digest_of(folder / name) for name in manifest["files"]}
-    (folder / "manifest.json").write_text(json.dumps(manifest))
 
 
 def digest_of(path):

@@ -88,7 +88,7 @@ def test_a_release_passes_all_checks(released):
     assert all("\n" not in finding.sentence for finding in answer)
     assert "No check can tell whether these records were used" in str(answer)
     assert "passed: files." in answer._repr_html_()
-    assert str(answer).startswith("All 12 checks passed.\n")
+    assert str(answer).startswith("All 16 checks passed.\n")
 
 
 def test_public_records_have_no_ledger(released_public):
@@ -148,7 +148,7 @@ def test_without_new_digests_the_file_is_named(released, copy_of):
     copy = copy_of(released)
     (copy / "another.txt").write_text("")
     assert failures(copy) == {"files": "another.txt is not in the manifest."}
-    assert str(wb.verify(copy)).startswith("1 of 12 checks failed: files. Do not accept")
+    assert str(wb.verify(copy)).startswith("1 of 16 checks failed: files. Do not accept")
 
 
 def test_a_digest_that_is_changed_names_its_file(released, copy_of):
@@ -366,7 +366,7 @@ def test_what_cannot_be_released_says_why(private_data, released_public, tmp_pat
     (tmp_path / "full" / "file").touch()
     with pytest.raises(wb.ArgumentError, match=r"out=.*must be a new or an empty folder"):
         wb.release(result, tmp_path / "full")
-    with pytest.raises(wb.ArgumentError, match=r"result='seed=1': has noise that follows"):
+    with pytest.raises(wb.ArgumentError, match=r"result='epsilon 1': has noise that follows"):
         wb.release(fitted("breast_cancer", seed=1), tmp_path / "new")
     with fakes.installed():
         open_fit = wb.fit("logistic", "breast_cancer", private=False, iterations=5)
@@ -445,8 +445,8 @@ def test_the_command_releases_and_verifies(command, released_public, copy_of, tm
     assert command("release", released_public, "--out", out) == (0, "", f"Saved: {out}\n")
     code, text, err = command("verify", out)
     assert (code, err) == (2, "")
-    assert text.startswith("No check failed, but 1 of 12 checks could not be made: ledger.\n")
-    assert "passed: files. All 7 files are those that were released.\n" in text
+    assert text.startswith("No check failed, but 1 of 16 checks could not be made: ledger.\n")
+    assert "passed: files. All 10 files are those that were released.\n" in text
     (out / "statement.txt").write_text("There is no risk.\n")
     code, text, _ = command("verify", out, "--json")
     answer = json.loads(text)

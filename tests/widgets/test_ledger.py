@@ -221,6 +221,7 @@ def test_everything_can_be_taken_away_as_a_file(spent, screens):
     screen = press(screens(), "export")
     content = re.search(r'base64,([^"]*)"', screen.link.value).group(1)
     assert json.loads(base64.b64decode(content)) == spent.export()
+    assert "Download ledger.html" in screen.link.value
 
 
 def test_relatives_are_named_and_their_fits_shown(spent, screens, private_frame, promise):

@@ -145,6 +145,26 @@ def test_a_result_is_saved_where_the_user_says(panel, tmp_path, done):
     assert wb.load(tmp_path / "mine").guarantee == done.guarantee
 
 
+def test_one_button_writes_a_release_to_check(panel, tmp_path, done):
+    secret = dataclasses.replace(done.guarantee, secure_randomness=True)
+    fit = dataclasses.replace(done, guarantee=secret, settings=done.settings | {"seed": None})
+    panel.show(fit, None, ())
+    panel.folder.value = str(tmp_path / "mine.zip")
+    panel.publish.click()
+    assert panel._files.wait(PATIENCE)
+    assert str(tmp_path / "mine.zip") in panel.saved.value
+    assert wb.verify(tmp_path / "mine.zip").status != "failed"
+    panel.publish.click()
+    assert panel._files.wait(PATIENCE)
+    assert "new zip file; choose another folder" in panel.folder.error
+    panel.show(dataclasses.replace(fit, guarantee=done.guarantee), None, ())
+    panel.folder.value = str(tmp_path / "other")
+    panel.publish.click()
+    assert panel._files.wait(PATIENCE)
+    assert "noise that follows from a seed" in panel.folder.error
+    assert not (tmp_path / "other").exists()
+
+
 @pytest.mark.thorough
 def test_a_folder_that_cannot_be_written_is_told_beside_its_field(panel, tmp_path):
     (tmp_path / "file").write_text("")
@@ -169,6 +189,7 @@ def test_a_new_fit_takes_everything_away(panel):
     assert "Nothing yet" in panel.learnt.value
     assert panel.make.disabled
     assert panel.save.disabled
+    assert panel.publish.disabled
     assert "Guarantee" not in panel.guarantee.value
     panel.make.click()
     panel.save.click()

@@ -14,8 +14,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from workbench._csv import to_csv
-from workbench._lazy import pd
 from workbench._numbers import upper
 from workbench._validate import ArgumentError, printable
 from workbench.cli.shell import DONE, Parser, add_command, add_json, check_out, number, written
@@ -70,7 +68,9 @@ def add(commands: argparse._SubParsersAction[Parser]) -> None:
         "begin an empty ledger where the file is lost or damaged and there is no copy",
     )
     add_command(actions, "new-key", "make a new recognition key after the old one was lost")
-    export = add_command(actions, "export", "write everything as JSON, or the fits as CSV")
+    export = add_command(
+        actions, "export", "write a page for an officer, the fits as CSV, or everything"
+    )
     for action in (show, cap):
         action.add_argument("dataset", metavar="DATASET", help=_DATASET)
     chosen = cap.add_mutually_exclusive_group()
@@ -102,7 +102,8 @@ def add(commands: argparse._SubParsersAction[Parser]) -> None:
     export.add_argument(
         "--out",
         metavar="FILE",
-        help="a file that ends in .json or .csv (default: JSON on standard output)",
+        help="a page to print (.html), a line for each fit (.csv), text about composition for a "
+        "registry (.yaml), or everything (.json; default: JSON on standard output)",
     )
     for name, action in actions.choices.items():
         action.add_argument("--ledger", metavar="FILE", help=_FILE)
@@ -320,25 +321,15 @@ def _new_key(book: Ledger, arguments: argparse.Namespace) -> Answer:
 def _export(book: Ledger, out: str | None) -> None:
     check_out(out)
     kind = ".json" if out is None else Path(out).suffix
-    if kind not in (".json", ".csv"):
-        raise ArgumentError("out", out, "must end in .json or .csv.")
-    tables = book.export()
-    written(_as_csv(tables) if kind == ".csv" else json.dumps(tables, indent=2) + "\n", out)
-
-
-def _as_csv(tables: Mapping[str, Sequence[Mapping[str, Any]]]) -> str:
-    """The fits, each with the name of its data set and the epsilon and delta that it promised."""
-    names = {row["number"]: row["name"] for row in tables["datasets"]}
-    rows = [
-        {
-            name: json.dumps(value) if isinstance(value, dict) else value
-            for name, value in row.items()
-        }
-        | {"name": names[row["dataset"]]}
-        | {name: row["guarantee"][name] for name in ("epsilon", "delta")}
-        for row in tables["spends"]
-    ]
-    return to_csv(pd.DataFrame(rows, dtype=object), index=False) if rows else ""
+    kinds: dict[str, Callable[[], str]] = {
+        ".json": lambda: json.dumps(book.export(), indent=2) + "\n",
+        ".html": lambda: book.report().to_html(),
+        ".csv": lambda: book.report().to_csv(),
+        ".yaml": lambda: book.report().composition(),
+    }
+    if kind not in kinds:
+        raise ArgumentError("out", out, f"must end in {', '.join(kinds)}.")
+    written(kinds[kind](), out)
 
 
 _ACTIONS: dict[str, Callable[[Ledger, argparse.Namespace], Answer]] = {

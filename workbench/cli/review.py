@@ -20,14 +20,17 @@ def add(commands: argparse._SubParsersAction[Parser]) -> None:
     release = add_command(
         commands,
         "release",
-        "write a saved result into a folder that a reviewer can check",
-        "The folder has the result, its statement, the ledger's part, digests of all files, and a "
-        "script that recomputes epsilon without the workbench. Metrics that the guarantee does "
-        "not cover are left out.",
+        "write a saved result into a folder or zip that a reviewer can check",
+        "It has the result, its statement, the claim level by level, the ledger's part, exact "
+        "versions, digests of all files, and a script that recomputes epsilon without the "
+        "workbench. Metrics that the guarantee does not cover are left out.",
     )
     release.add_argument("result", metavar="RESULT", help="folder that fit --out wrote")
     release.add_argument(
-        "--out", metavar="FOLDER", required=True, help="folder to write, new or empty"
+        "--out",
+        metavar="FOLDER",
+        required=True,
+        help="folder to write, new or empty, or a new file that ends in .zip",
     )
     book = release.add_mutually_exclusive_group()
     book.add_argument(
@@ -43,6 +46,12 @@ def add(commands: argparse._SubParsersAction[Parser]) -> None:
         "Deployments Registry; what it lacks is asked for and kept there",
     )
     release.add_argument(
+        "--notebook",
+        metavar="FILE.ipynb",
+        help="the notebook that made the result; only outputs that are labelled as covered or "
+        "public data are put in",
+    )
+    release.add_argument(
         "--sign",
         action="store_true",
         help="sign it with your Ed25519 key, made at its first use (package cryptography)",
@@ -51,11 +60,11 @@ def add(commands: argparse._SubParsersAction[Parser]) -> None:
     verify = add_command(
         commands,
         "verify",
-        "check a released folder without the records",
+        "check a released folder or zip without the records",
         "Prints a line for each check. The exit code is 0 if all passed, 1 if one failed, and 2 "
         "if none failed but something could not be checked.",
     )
-    verify.add_argument("folder", metavar="FOLDER", help="folder that workbench release wrote")
+    verify.add_argument("folder", metavar="FOLDER", help="folder or zip of workbench release")
     verify.add_argument(
         "--signer",
         metavar="KEY",
@@ -73,7 +82,7 @@ def _release(arguments: argparse.Namespace) -> int:
     book: str | Literal[False] | None = False if arguments.no_ledger else arguments.ledger
     if arguments.describe is not None:
         ask(Path(arguments.describe), input if sys.stdin.isatty() else None)
-    options = {"describe": arguments.describe, "sign": arguments.sign}
+    options = {name: getattr(arguments, name) for name in ("describe", "notebook", "sign")}
     folder = release(arguments.result, arguments.out, ledger=book, **options)
     print(f"Saved: {folder}", file=sys.stderr)
     return DONE

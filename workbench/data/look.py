@@ -107,6 +107,7 @@ class Look:
     :param guarantee: of a look by itself; None for one that is part of a fit's guarantee.
     :param schema: the declaration of the columns; of those that had none, as it was learned.
     :param token: by which a ledger counts it together with the fits that use it.
+    :param spend: its key in the ledger; "" if it has none.
     """
 
     counting: Counting
@@ -116,11 +117,17 @@ class Look:
     guarantee: Any = None
     schema: Schema | None = None
     token: str = ""
+    spend: str = ""
     _columns: Mapping[str, tuple[Counted, slice]] = field(init=False)
 
     def __post_init__(self) -> None:
         columns = {column.name: (column, place) for column, place in self.counting.slices()}
         object.__setattr__(self, "_columns", columns)
+
+    @property
+    def is_secret(self) -> bool:
+        """Whether its noise came from a secret key, so that no seed gives it away."""
+        return self.guarantee is None or self.guarantee.secure_randomness
 
     def __repr__(self) -> str:
         return f"Look({len(self._columns)} columns, counts +- {self.deviation:.3g})"

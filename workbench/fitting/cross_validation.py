@@ -128,10 +128,10 @@ def cross_validate(arguments: CrossValidateArguments) -> Evaluation:
     charge = replace(request, ledger=flat.get("ledger"), over_cap=flat.get("over_cap"))
     name = f"cross-validation of {getattr(model, 'name', model)}"
     look = request.look.token if isinstance(request.look, Look) else ""
-    with charged(charge, data, guarantee, name, lambda: id_of(data), look) as (key, _):
+    with charged(charge, data, guarantee, name, lambda: id_of(data), look) as release:
         predicted = []
         for index, (spec, plan, _) in enumerate(planned):
-            run_key = child_key(child_key(key, Purpose.RUNS), index)
+            run_key = child_key(child_key(release.key, Purpose.RUNS), index)
             noisy = plan.with_noise(total_plan.mechanism.noise_multiplier)
             fit = fits.begun(request, spec, _padded(noisy, total_plan), run_key)
             for snapshot in fit.run(stop or (lambda: False)):
@@ -139,10 +139,14 @@ def cross_validate(arguments: CrossValidateArguments) -> Evaluation:
                     raise CrossValidationStopped("stopped, so nothing is shown; it is spent.")
             if spec.data.num_evaluation:
                 predicted.append(predicted_of(fit))
-        scores_key = child_key(key, Purpose.SCORES)
+        scores_key = child_key(release.key, Purpose.SCORES)
         released = outcome.release(_joined(predicted), scores_key, total_plan.look.noise_multiplier)
     return Evaluation(
-        guarantee=guarantee, calibration=released.calibration, **fields_of(released.scores)
+        guarantee=guarantee,
+        calibration=released.calibration,
+        model=name,
+        spend=release.spend,
+        **fields_of(released.scores),
     )
 
 
@@ -221,6 +225,7 @@ def _promised(
     )
     facts = vars(accounted) | {
         "covers_deletion": single.covers_deletion,
+        "secure_randomness": single.secure_randomness,
         "caveats": tuple(caveats),
     }
     return total_plan, outcome, CrossValidated(**facts, folds=folds)

@@ -41,6 +41,10 @@ __all__ = ["EvaluateArguments", "Evaluation", "evaluate"]
 
 _CUT = 4.0  # nats: of the difference of two fits for a record
 _OF_DIFFERENCE = "log_likelihood_difference"
+_OF_FITS = (
+    "It covers the records that are scored. What scores tell about the records that a fit has read "
+    "is covered by the guarantee of that fit, if it has one."
+)
 _DENSITY = Numbers(0.0, 1.0, has_errors=False)  # of which only densities are read
 
 
@@ -91,6 +95,8 @@ class Evaluation:
     :param calibration: bins of a check of calibration; none where the model predicts classes, times
         or a difference.
     :param guarantee: of the evaluation by itself.
+    :param model: what was computed, as a ledger calls it.
+    :param spend: its key in the ledger; "" if it has none.
     """
 
     metrics: Mapping[str, float]
@@ -98,6 +104,8 @@ class Evaluation:
     calibration: tuple[Bin, ...]
     guarantee: Guarantee
     metrics_label: str = "covered"
+    model: str = "evaluation"
+    spend: str = ""
 
     def table(self) -> pd.DataFrame:
         """The scores and their intervals."""
@@ -269,11 +277,17 @@ def evaluate(request: EvaluateArguments) -> Evaluation:
         size=len(views[0][0]) if counts is None else len(counts),
         released="scores",
     )
+    secret = all(fit.guarantee.secure_randomness for fit in fits)
+    guarantee = replace(guarantee, caveats=(_OF_FITS, *guarantee.caveats))
+    guarantee = guarantee.made_of("a fit that is scored", is_secret=secret)
     noise = plan.mechanism.noise_multiplier
-    with charged(request, data, guarantee, "evaluation", identity) as (key, _):
-        released = question.answer(tuple(views), counts, key, noise)
+    with charged(request, data, guarantee, "evaluation", identity) as charge:
+        released = question.answer(tuple(views), counts, charge.key, noise)
     return Evaluation(
-        guarantee=guarantee, calibration=released.calibration, **fields_of(released.scores)
+        guarantee=guarantee,
+        calibration=released.calibration,
+        spend=charge.spend,
+        **fields_of(released.scores),
     )
 
 

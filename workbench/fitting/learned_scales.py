@@ -24,6 +24,7 @@ from workbench.data.look import (
     noise_in_ranks,
     scales_form,
     scales_from_dict,
+    scales_to_dict,
 )
 from workbench.data.schema import Schema
 from workbench.inference.state import Purpose
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "LARGEST_SHARE",
+    "as_setting",
     "check_look",
     "of_absent",
     "of_no_scale",
@@ -51,6 +53,7 @@ __all__ = [
 # of the records beyond the outer quantiles that scales follow from: what a look is to resolve
 _TAIL = 0.05
 _LEAST, LARGEST_SHARE = 0.02, 0.15  # of the budget, by default
+_SEEDED = _schema.record({"scales": scales_form, "is_secret": _schema.flag})
 _MANY = 0.02  # of a column's values outside its scale, from which a result says so
 
 
@@ -87,26 +90,41 @@ def check_look(argument: str, value: Any, **limits: float) -> None:
     """:raises ArgumentError: naming ``look``, for anything but a share, a look or its scales."""
     if isinstance(value, Mapping) and value:
         try:
-            scales_form("scales", dict(value))
+            form = scales_form if _is_secret(value) else _SEEDED
+            form("scales", dict(value))
         except _schema.FormError as error:
             raise _validate.ArgumentError(argument, value, f"is no look: {error}") from None
     elif not isinstance(value, Look):
         _validate.number(argument, value, **limits)
 
 
+def as_setting(scales: Mapping[str, Scale], *, is_secret: bool = True) -> Any:
+    """Learned scales as the setting ``look`` has them in checkpoints; 0 for none.
+
+    :param is_secret: whether the noise of the look came from a secret key.
+    """
+    values = scales_to_dict(scales)
+    return (values if is_secret else {"scales": values, "is_secret": False}) or 0.0
+
+
+def _is_secret(setting: Mapping[str, Any]) -> bool:
+    return setting.get("is_secret") is not False  # a column of that name has a scale
+
+
 def share_and_scales(
     value: Any, model: Model, data: Dataset
-) -> tuple[float | None, Mapping[str, Scale]]:
-    """What the setting ``look`` says: a share of the budget, None for the default; and the scales
-    that it brings along.
+) -> tuple[float | None, Mapping[str, Scale], bool]:
+    """What the setting ``look`` says: a share of the budget, None for the default; the scales that
+    it brings along; and whether their noise came from a secret key.
 
     :raises ArgumentError: naming ``look``, for one that has no scale for this model, or is at rows
         of the units of ``data``.
     """
     if isinstance(value, Mapping):
-        return 0.0, scales_from_dict(value)
+        is_secret = _is_secret(value)
+        return 0.0, scales_from_dict(value if is_secret else value["scales"]), is_secret
     if not isinstance(value, Look):
-        return value, {}
+        return value, {}, True
     if data.units is not None and value.unit != data.unit:
         raise _validate.ArgumentError(
             "look",
@@ -115,7 +133,7 @@ def share_and_scales(
             "the look at this data set, or with the same unit_id= and unit=.",
         )
     if model.columns_scaled == frozenset() and not model.responses:
-        return 0.0, {}  # a model of categories alone
+        return 0.0, {}, True  # a model of categories alone
     used, scales = model.columns_used, value.scales(model.responses)
     scales = {name: scale for name, scale in scales.items() if used is None or name in used}
     if not scales:
@@ -126,7 +144,7 @@ def share_and_scales(
             "mostly noise.",
             remedy="wb.Privacy(look=0) keeps the declared bounds.",
         )
-    return 0.0, scales
+    return 0.0, scales, value.is_secret
 
 
 def require_scalable(counting: Counting, model: Model, data: Dataset, processes: int) -> None:

@@ -76,10 +76,11 @@ def look(request: LookArguments) -> Look:
         plan, guarantee = promised(request, data, counting.sensitivity, counting.size)
         noise = plan.mechanism.noise_multiplier
         counting.per_record(noise)  # refuses what noise has no room for, before anything is spent
-        with charged(request, data, guarantee, "look", lambda: id_of(data)) as (key, token):
-            values = noised(counting, data, noise, jax.random.fold_in(key, Purpose.LOOK))
+        with charged(request, data, guarantee, "look", lambda: id_of(data)) as charge:
+            values = noised(counting, data, noise, jax.random.fold_in(charge.key, Purpose.LOOK))
         deviation = counting.deviation(noise)
-        return Look(counting, values, deviation, data.unit, guarantee, data.schema, token)
+        taken = Look(counting, values, deviation, data.unit, schema=data.schema)
+        return replace(taken, guarantee=guarantee, token=charge.token, spend=charge.spend)
     table = Table(as_table("data", request.data), declared, request.unit_id, request.max_rows)
     columns = Undeclared(table, functools.partial(_data_of, request), request.missing)
     data = columns.data
@@ -89,12 +90,9 @@ def look(request: LookArguments) -> Look:
     plan, guarantee = promised(request, data, sensitivity, size, of_texts=of_texts)
     noise = plan.mechanism.noise_multiplier
     columns.require_visible(request.epsilon, noise, of_texts, units)
-    with charged(request, data, guarantee, "look", lambda: id_of_table(data, table)) as (
-        key,
-        token,
-    ):
-        taken = columns.take(noise, key, of_texts)
-    return replace(taken, guarantee=guarantee, token=token)
+    with charged(request, data, guarantee, "look", lambda: id_of_table(data, table)) as charge:
+        taken = columns.take(noise, charge.key, of_texts)
+    return replace(taken, guarantee=guarantee, token=charge.token, spend=charge.spend)
 
 
 def _declaration(request: LookArguments) -> Any:

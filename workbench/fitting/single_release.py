@@ -6,7 +6,7 @@ import contextlib
 import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import jax
 
@@ -30,6 +30,18 @@ class Charge(Protocol):
     def ledger(self) -> Any: ...
     @property
     def over_cap(self) -> str | None: ...
+
+
+class Charged(NamedTuple):
+    """A release that the ledger counts.
+
+    :param key: of its noise. :param token: of looks and fits that count together with it.
+    :param spend: its key in the ledger; "" without one.
+    """
+
+    key: jax.Array
+    token: str
+    spend: str
 
 
 class SingleRelease(Charge, Protocol):
@@ -107,8 +119,8 @@ def charged(
     name: str,
     dataset_id: Callable[[], DatasetId],
     token: str = "",
-) -> Iterator[tuple[jax.Array, str]]:
-    """Key and token of a release that the ledger counts from here on.
+) -> Iterator[Charged]:
+    """A release that the ledger counts from here on.
 
     :param name: of what is released, in the ledger. :param token: of a look with which it counts
         together; a new one by default.
@@ -126,5 +138,6 @@ def charged(
     reservation.count_with(token)
     reservation.reserve()
     reservation.mark()  # from here on it counts, whatever becomes of this process
-    yield new_key() if request.seed is None else key_from_seed(request.seed), token
+    key = new_key() if request.seed is None else key_from_seed(request.seed)
+    yield Charged(key, token, next(iter(reservation.keys), ""))
     reservation.settle(None)

@@ -19,14 +19,14 @@ from workbench._limits import LARGEST_CLIP
 from workbench.clipping.clipped_sums import check_clipping, is_by_record
 from workbench.data import Dataset, Schema
 from workbench.data.dataset import is_at_rest
-from workbench.data.look import Scale, learned, scales_to_dict
+from workbench.data.look import Scale, learned
 from workbench.data.storage.oblivious import SAMPLERS as OBLIVIOUS_SAMPLERS
 from workbench.fitting import defaults
 from workbench.fitting.columns import Columns, columns_of
 from workbench.fitting.devices import devices_named
 from workbench.fitting.estimation import Estimation
 from workbench.fitting.gradients import Gradients
-from workbench.fitting.learned_scales import rows_inside, share_and_scales
+from workbench.fitting.learned_scales import as_setting, rows_inside, share_and_scales
 from workbench.fitting.one_shot import one_shot_for
 from workbench.fitting.scoring import CoveredScorer, NoScorer, Scorer
 from workbench.fitting.settings import Settings, about, described, names, takes
@@ -101,6 +101,8 @@ class FitSpec:
     :param is_vacant: whether no record is inside the learned scales; the fit goes on as any other,
         because an error would say so, and the one in ``data`` enters no minibatch.
     :param scorer: what is released about private evaluation records.
+    :param has_secret_look: whether the noise of an earlier look came from a secret key; True
+        without one.
     :param scales_are_guessed: whether declared bounds stand for scales because noise would hide
         those of the records.
     """
@@ -122,6 +124,7 @@ class FitSpec:
     learned: Mapping[str, Any] = field(default_factory=dict)
     is_vacant: bool = False
     scorer: Scorer = field(default_factory=NoScorer)
+    has_secret_look: bool = True
 
     def with_scales(self, scales: Mapping[str, Scale]) -> FitSpec:
         """The same fit on scales that were learned from noised counts, which replace declared
@@ -184,7 +187,7 @@ class FitSpec:
             entry.name: getattr(self.request, entry.name) for entry in fields(Settings)
         }
         settings |= {**kept, "batch_size": None, "estimator": self.settings.estimator}
-        settings |= {"look": scales_to_dict(scales) or 0.0, "model": model, "data": source}
+        settings |= {"look": as_setting(scales), "model": model, "data": source}
         spec = resolve(**settings)
         privacy = dataclasses.replace(spec.privacy, look=self.privacy.look)
         return dataclasses.replace(spec, privacy=privacy, declared=self, learned=schema.to_dict())
@@ -380,7 +383,9 @@ class FitSpec:
             against_storage=self.hides_reads and hid_reads,
             covers_deletion=is_by_record(self.settings.strategy),
         )
-        released = dataclasses.replace(guarantee, released=self.estimation.released)
+        released = dataclasses.replace(guarantee, released=self.estimation.released).made_of(
+            "the look that scaled its columns", is_secret=self.has_secret_look
+        )
         return self.scorer.promised(plan, released)
 
 
@@ -403,7 +408,7 @@ def resolve(request: FitRequest) -> FitSpec:
     devices = devices_named(request.devices, request.device)
     model, columns = as_model(request.model), columns_of(request.data)
     source = columns.source
-    share, scales = share_and_scales(request.look, model, source)
+    share, scales, is_secret = share_and_scales(request.look, model, source)
     if source.units is not None and source.units.are_padded:
         raise _validate.ArgumentError(
             "data",
@@ -478,7 +483,7 @@ def resolve(request: FitRequest) -> FitSpec:
     privacy = PrivacySettings(**planned, **of_clip)
     chosen |= {**privacy.as_arguments(), "batch_size": None, "device": _named(devices[0])}
     if scales:
-        chosen["look"] = scales_to_dict(scales)
+        chosen["look"] = as_setting(scales, is_secret=is_secret)
     if len(devices) > 1:
         chosen |= {"device": None, "devices": [_named(entry) for entry in devices]}
     # rows of a person add up
@@ -497,5 +502,6 @@ def resolve(request: FitRequest) -> FitSpec:
         largest,
         scales_are_guessed=looks and not share,
         scorer=_SCORERS[request.covered_scores](),
+        has_secret_look=is_secret,
     )
     return spec.with_scales(scales) if scales else spec

@@ -391,10 +391,8 @@ class BudgetStatus:
                 f"{overridden[-1].why!r}."
             )
         if self.repeated_seeds:
-            seeds = ", ".join(map(str, self.repeated_seeds))
             lines.append(
-                f"Several fits drew their noise from the same seed ({seeds}). Together they have "
-                "no guarantee."
+                "Several fits drew their noise from the same seed. Together they have no guarantee."
             )
         if len(self.units) > 1:
             lines.append(
@@ -459,10 +457,12 @@ class BudgetStatus:
 
     def statement(self) -> str:
         """What was spent, in plain words, with the conditions."""
+        return " ".join([self.spending(), *self.cautions()])
+
+    def spending(self) -> str:
+        """``statement`` without its conditions."""
         if self.total is None:
-            return " ".join(
-                ["According to this ledger, nothing was spent on these records.", *self.cautions()]
-            )
+            return "According to this ledger, nothing was spent on these records."
         unit = (self.entry or self.relatives[0][0]).unit
         words = [] if len(self.units) > 1 else [self.total.statement(unit)]
         if len(self.totals) > 1:
@@ -474,7 +474,7 @@ class BudgetStatus:
                 words.append("Set a cap to be safe in any case.")
             elif self._is_kept:
                 words.append("The cap holds for others too, and however stops were decided.")
-        return " ".join([*words, *self.cautions()])
+        return " ".join(words)
 
 
 def unit_of(fit: Guarantee) -> str:

@@ -35,6 +35,7 @@ from workbench.ledger.budget import BudgetStatus, CapError
 from workbench.ledger.entries import OVERRIDE, Entry, Spend, event_of
 from workbench.ledger.file import LedgerFile, check_pages, fact, now
 from workbench.ledger.renyi_filter import Cap
+from workbench.ledger.report import BudgetReport
 from workbench.privacy.guarantee import Guarantee
 
 __all__ = [
@@ -266,6 +267,19 @@ class Ledger:
     def spend(self, key: str) -> Spend | None:
         """The fit with this key."""
         return next((spend for spend in self.spends() if spend.key == key), None)
+
+    def report(self, time: str | None = None) -> BudgetReport:
+        """Who spent what on which records, and what is left: a page, a table and a registry's text.
+
+        :param time: that the report states; by default now.
+        """
+        groups: list[BudgetStatus] = []
+        shown: set[int] = set()
+        for entry in self.datasets():
+            if entry.number not in shown:
+                groups.append(self.budget_status(entry.number))
+                shown |= {entry.number, *(other.number for other, _ in groups[-1].relatives)}
+        return BudgetReport(self.path.name, time or now(), tuple(groups))
 
     def export(self) -> dict[str, Any]:
         """The tables of the file, JSON-ready."""

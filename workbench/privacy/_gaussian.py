@@ -32,36 +32,36 @@ class GaussianLoss:
 
     def delta(self, epsilon: float) -> float:
         """Upper bound on delta at ``epsilon`` >= 0 (Balle and Wang 2018, Theorem 8)."""
-        if self.mu == 0:
-            return 0.0
-        return min(1.0, math.exp(self._log_delta(epsilon)) * (1 + _SLACK))
+        return float(self.profile()(np.asarray(epsilon)))
 
     def profile(self, near: float = 0.0) -> Callable[[np.ndarray], np.ndarray]:
         """``delta`` as a function of many epsilons, float[n]; equally accurate everywhere."""
-        return lambda epsilons: np.array([self.delta(epsilon) for epsilon in epsilons])
+        if self.mu == 0:
+            return np.zeros_like
+        return lambda epsilons: np.minimum(1.0, np.exp(self._log_deltas(epsilons)) * (1 + _SLACK))
 
-    def _log_delta(self, epsilon: float) -> float:
+    def _log_deltas(self, epsilons: np.ndarray) -> np.ndarray:
         """log(Phi(mu/2 - epsilon/mu) - e^epsilon Phi(-mu/2 - epsilon/mu)), both terms and their
         ratio in logarithms.
         """
-        middle, half = -epsilon / self.mu, self.mu / 2
-        second = float(log_ndtr(middle - half))
+        middle, half = -epsilons / self.mu, self.mu / 2
         if self.mu > 1e-4:
-            first = float(log_ndtr(middle + half))
-            if (
-                middle + half < -45
-            ):  # e^-1000: without the second term, which rounding could make the larger one
-                return first
-            return first + math.log(-math.expm1(epsilon + second - first))
-        if middle < -45:  # e^-1000: the first of the two terms below alone, from above
-            return math.log(self.mu) - (middle + half) ** 2 / 2
+            first = log_ndtr(middle + half)
+            # e^-1000: without the second term, which rounding could make the larger one
+            is_tail = middle + half < -45
+            ratios = epsilons + log_ndtr(middle - half) - np.where(is_tail, 0.0, first)
+            return np.asarray(first + np.log(-np.expm1(np.where(is_tail, -np.inf, ratios))))
+        # e^-1000: the first of the two terms below alone, from above
+        is_tail = middle < -45
+        tail = math.log(self.mu) - (middle + half) ** 2 / 2
+        middle, epsilons = (np.where(is_tail, 0.0, values) for values in (middle, epsilons))
         # Phi(m + mu/2) - Phi(m - mu/2) by Taylor, less (e^epsilon - 1) Phi(m - mu/2), both in units
         # of phi(m)
-        log_density = -(middle**2) / 2 - math.log(math.sqrt(2 * math.pi))
+        log_densities = -(middle**2) / 2 - math.log(math.sqrt(2 * math.pi))
         between = self.mu * (1 + self.mu**2 * (middle**2 - 1) / 24)
-        return log_density + math.log(
-            between - math.expm1(epsilon) * math.exp(second - log_density)
-        )
+        second = np.exp(log_ndtr(middle - half) - log_densities)
+        close = log_densities + np.log(between - np.expm1(epsilons) * second)
+        return np.where(is_tail, tail, close)
 
     def epsilon(self, delta: float) -> float:
         """Upper bound on epsilon at ``delta`` in (0, 1): bisection, the upper end."""

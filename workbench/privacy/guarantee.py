@@ -203,7 +203,8 @@ class Guarantee:
         sampler's rounding.
     :param noise_delta: share of delta for the noise's distance from the Gaussian that is accounted
         for.
-    :param secure_randomness: True if noise and minibatches came from a secret 256-bit key.
+    :param secure_randomness: True if noise and minibatches came from a secret 256-bit key, and so
+        did the noise of earlier releases that the result is made of, such as a look.
     :param caveats: conditions of the guarantee, the most serious first, a sentence each.
     :param clipping: how per-record gradients were clipped to norm C
         (``noise.mechanism.CLIPPINGS``).
@@ -264,6 +265,20 @@ class Guarantee:
         return next(
             (caveat.partition(",")[0] for caveat in self.caveats if ASKED_FOR in caveat), ""
         )
+
+    def made_of(self, earlier: str, *, is_secret: bool) -> Guarantee:
+        """The guarantee of a result that an earlier release of private records has entered.
+
+        :param earlier: that release, in words.
+        :param is_secret: whether its noise came from a secret key, and from no seed.
+        """
+        if is_secret:
+            return self
+        caveat = (
+            f"Everybody who knows the seed of {earlier} can predict its noise: do not share this "
+            "result."
+        )
+        return dataclasses.replace(self, secure_randomness=False, caveats=(caveat, *self.caveats))
 
     def label(self, with_delta: bool = False) -> str:
         """Epsilon, and delta if it is asked for, as captions have them."""

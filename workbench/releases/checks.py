@@ -17,18 +17,25 @@ from workbench._schema import FormError
 from workbench.privacy.guarantee import check_epsilon
 from workbench.privacy.second_opinion import second_opinion
 from workbench.privacy.steps import Steps
-from workbench.releases import consistency, excerpt
+from workbench.releases import claim, consistency, excerpt, journal
 from workbench.releases.contents import (
+    BARE_NOTEBOOK,
+    CLAIM,
+    DATA,
     DEPLOYMENT,
     LEDGER,
     MANIFEST,
+    NOTEBOOK,
     REPORT,
+    REQUIREMENTS,
     SCRIPT,
     STATEMENT,
     Contents,
     Gap,
 )
+from workbench.releases.declaration import declaration
 from workbench.releases.signing import SIGNATURE, is_signed_by
+from workbench.releases.tables import Tables
 from workbench.results.report import coefficient_rows, settings_rows, summary_rows
 
 __all__ = ["CHECKS", "Answer", "Status", "script"]
@@ -79,7 +86,7 @@ def _form(contents: Contents) -> Answer:
         return Answer(
             "failed", "The fit was without privacy (guarantee.private): it promises nothing."
         )
-    return Answer("passed", "result.json, params.npz and posterior.nc belong together.")
+    return Answer("passed", "The result is complete, and its files belong together.")
 
 
 def _own_epsilon(contents: Contents) -> Answer:
@@ -113,13 +120,51 @@ def _other_epsilon(contents: Contents) -> Answer:
 def _consistency(contents: Contents) -> Answer:
     """C, sigma, q, T, N, relation and unit are the same wherever result.json has them."""
     fit = contents.result.guarantee  # and the index has its form
-    problems = consistency.contradictions(contents.index, fit)
+    kind = isinstance(contents.result, Tables)
+    problems = (consistency.of_tables if kind else consistency.contradictions)(contents.index, fit)
     return _answer(problems, "C, q, T, N, relation and unit are the same wherever they stand.")
 
 
 def _statement(contents: Contents) -> Answer:
     """The statement is the one that follows from the numbers."""
     return _follows(contents, STATEMENT, contents.guarantee.statement())
+
+
+def _claim(contents: Contents) -> Answer:
+    """The page along the pyramid of NIST SP 800-226 follows from the numbers."""
+    return _follows(
+        contents, CLAIM, claim.page(contents.guarantee, has_ledger=LEDGER in contents.names)
+    )
+
+
+def _data(contents: Contents) -> Answer:
+    """The declaration of the records follows from the result."""
+    return _follows(contents, DATA, declaration(contents.result))
+
+
+def _requirements(contents: Contents) -> Answer:
+    """The versions to install are those that the result was computed with."""
+    lines = contents.text_of(REQUIREMENTS).splitlines()
+    pinned = journal.pinned(contents.index.get("versions", {}))
+    missing = {f"{name}=={number}" for name, number in pinned.items()} - {*lines}
+    problems = (f"{REQUIREMENTS} lacks {line}, the version that fitted" for line in sorted(missing))
+    return _answer(problems, f"{REQUIREMENTS} has the versions that the result was computed with.")
+
+
+def _notebook(contents: Contents) -> Answer:
+    """The notebooks have no output without a label, and are the same but for outputs."""
+    if NOTEBOOK not in contents.names:
+        return Answer("passed", "There is no notebook.")
+    notebook = contents.values_of(NOTEBOOK)
+
+    def problems() -> Iterator[str]:
+        for number, cell in enumerate(notebook["cells"], 1):
+            if any(map(journal.may_be_private, cell.get("outputs", []))):
+                yield f"{NOTEBOOK} has an output without a label, in cell {number}"
+        if contents.text_of(BARE_NOTEBOOK) != journal.bare(notebook):
+            yield f"{BARE_NOTEBOOK} is not {NOTEBOOK} without its outputs"
+
+    return _answer(problems(), "All outputs of the notebook are labelled as covered or public.")
 
 
 def _entry(contents: Contents) -> Answer:
@@ -151,7 +196,10 @@ def _report(contents: Contents) -> Answer:
     """The report has the statement, the settings and the tables of the result, and no other
     epsilon.
     """
-    result, page = contents.result, "\n".join(["", *contents.report.blocks, ""])
+    result = contents.result
+    if isinstance(result, Tables):
+        return _follows(contents, REPORT, result.page())
+    page = "\n".join(["", *contents.report.blocks, ""])
     fit = result.guarantee
     rows: list[Sequence[str]] = [*settings_rows(result)]
     if result.model_is_known:
@@ -270,7 +318,11 @@ CHECKS: dict[str, Callable[[Contents], Answer]] = {
     "epsilon, by dp-accounting": _other_epsilon,
     "consistency": _consistency,
     "statement": _statement,
+    "claim": _claim,
     "report": _report,
+    "data": _data,
+    "requirements": _requirements,
+    "notebook": _notebook,
     "ledger": _ledger,
     "registry": _entry,
     "script": _script,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import re
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -13,15 +12,22 @@ from workbench._schema import FormError, listed, mapped, number, optional, recor
 from workbench._validate import ArgumentError, in_one_line
 from workbench.privacy.guarantee import Guarantee
 from workbench.releases.excerpt import total_in_words
+from workbench.releases.journal import MOST_BYTES, PLAIN_NAME
 from workbench.releases.signing import SIGNATURE
+from workbench.releases.tables import INDEX, REPORT, Tables
 from workbench.results import FitResult, load
 
 __all__ = [
+    "BARE_NOTEBOOK",
+    "CLAIM",
+    "DATA",
     "DEPLOYMENT",
     "DESCRIPTION",
     "LEDGER",
     "MANIFEST",
+    "NOTEBOOK",
     "REPORT",
+    "REQUIREMENTS",
     "SCRIPT",
     "STATEMENT",
     "Contents",
@@ -29,10 +35,10 @@ __all__ = [
 ]
 
 MANIFEST, STATEMENT, LEDGER = "manifest.json", "statement.txt", "ledger.json"
-SCRIPT, REPORT = "check_epsilon.py", "report.html"
+SCRIPT, CLAIM = "check_epsilon.py", "claim.html"
+DATA, REQUIREMENTS = "data.yaml", "requirements.txt"
+NOTEBOOK, BARE_NOTEBOOK = "notebook.ipynb", "notebook_without_outputs.ipynb"
 DEPLOYMENT, DESCRIPTION = "deployment.yaml", "description.yaml"
-_MOST_BYTES = 2**30  # of one file
-_PLAIN_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 
 _ROW = {
     **dict.fromkeys(("number", "planned"), whole()),
@@ -83,12 +89,12 @@ class Contents:
     @functools.cache  # noqa: B019
     def bytes_of(self, name: str) -> bytes:
         """The content of a file."""
-        if not _PLAIN_NAME.fullmatch(name):
+        if not PLAIN_NAME.fullmatch(name):
             raise Gap(f"{name!r} is no plain name of a file.")
         if name in self.irregular:
             raise Gap(f"{name} is no file.")
         try:
-            return _folders.content(self.folder / name, _MOST_BYTES)
+            return _folders.content(self.folder / name, MOST_BYTES)
         except FileNotFoundError:
             raise Gap(f"{name} is missing.") from None
         except OSError as error:
@@ -115,7 +121,7 @@ class Contents:
     @functools.cached_property
     def index(self) -> dict[str, Any]:
         """The values in result.json."""
-        return self.values_of("result.json")
+        return self.values_of(INDEX)
 
     @functools.cached_property
     def guarantee(self) -> Guarantee:
@@ -126,12 +132,14 @@ class Contents:
             raise Gap(f"result.json is damaged: guarantee.{error}") from None
 
     @functools.cached_property
-    def result(self) -> FitResult:
+    def result(self) -> FitResult | Tables:
         """The result in the folder."""
         if self.irregular:
             raise Gap(f"{self.irregular[0]} is a hidden folder or a link.")
         try:
-            return load(self.folder)
+            return Tables.from_index(self.index) if "kind" in self.index else load(self.folder)
+        except FormError as error:
+            raise Gap(f"{INDEX} is damaged: {error}") from None
         except ArgumentError as error:
             raise Gap(in_one_line(error.expectation)) from None
 

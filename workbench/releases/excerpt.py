@@ -23,6 +23,7 @@ from workbench._validate import ArgumentError
 from workbench.ledger.composition import total
 from workbench.ledger.ledger import Ledger
 from workbench.privacy.chosen import Chosen
+from workbench.privacy.cross_validated import CrossValidated
 from workbench.privacy.guarantee import Guarantee, check_epsilon
 
 __all__ = ["broken", "excerpt", "is_quick", "of_release", "of_total", "total_in_words"]
@@ -102,6 +103,10 @@ def of_release(
         return
     (row,), said = rows, fit.to_dict()
     free = (*_OF_THE_END, *(_OF_ONE_RUN if isinstance(fit, Chosen) else ()))
+    if fit.look_noise and not isinstance(
+        fit, CrossValidated
+    ):  # C, and how many numbers get noise, may follow from it
+        free += ("clip", "noise_delta")
     for name in sorted({*said, *row["guarantee"]} - {*free}):
         there = row["guarantee"].get(name)
         if there != said.get(name):
@@ -122,7 +127,8 @@ def of_release(
 def is_quick(values: Mapping[str, Any]) -> bool:
     """Whether the total of the fits is computed within seconds, and is no filter's."""
     fits = [Guarantee.from_dict(row["guarantee"]) for row in values["fits"]]
-    plain = all(type(fit) is Guarantee and fit.sampler != "random_allocation" for fit in fits)
+    kinds = (Guarantee, CrossValidated)
+    plain = all(type(fit) in kinds and fit.sampler != "random_allocation" for fit in fits)
     return plain and len(fits) <= _QUICK and values["total"]["method"] != _FILTER
 
 

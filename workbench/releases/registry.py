@@ -24,11 +24,13 @@ from workbench.data.look import Look
 from workbench.fitting.evaluating import Evaluation
 from workbench.ledger.composition import total
 from workbench.privacy.chosen import Chosen
-from workbench.privacy.guarantee import Guarantee, change_of
+from workbench.privacy.guarantee import Guarantee
 from workbench.privacy.steps import LAWS
 from workbench.releases import description
+from workbench.releases.claim import CENTRAL, NO_LEDGER, NOISE, NOT_QUERIED, neighbours
+from workbench.releases.declaration import columns_of
+from workbench.releases.tables import KINDS, Tables
 from workbench.results import FitResult
-from workbench.results.report import column_rows, public_columns
 from workbench.sweeps.result import SweepResult
 
 __all__ = ["deployment", "text_of"]
@@ -39,9 +41,7 @@ _POST = (
     "step after the noise reads the records."
 )
 _NOISE = (
-    "Noise and sum are whole numbers, so the last bits of floating-point numbers reveal nothing "
-    "(Mironov 2012). Noise and minibatches come from ChaCha20 with a secret key of the operating "
-    "system. How long the program runs is not covered, and neither is who can read its memory."
+    f"{NOISE} How long the program runs is not covered, and neither is who can read its memory."
 )
 _UNPROTECTED = (
     "The number of records (N = {records}), the sampling rate (q = {rate}), the number of steps, "
@@ -85,7 +85,7 @@ def _of_result(result: FitResult) -> Product:
         (fit,),
         fit.epsilon,
         fit.delta,
-        [*(public_columns(result) or _arrays(result.data)), *_target(result.data)],
+        columns_of(result),
         "Models and settings were compared within the guarantee, which covers the choice."
         if isinstance(fit, Chosen)
         else "Settings of this fit were given, or follow from public facts by fixed rules. The "
@@ -94,19 +94,18 @@ def _of_result(result: FitResult) -> Product:
     )
 
 
-def _arrays(data: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Arrays of records that are not a table, and what one record has in each."""
-    facts = zip(data["arrays"], data["record_types"], data["record_shapes"], strict=True)
-    return [(name, f"{kind}{shape}") for name, kind, shape in facts]
-
-
-def _target(data: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """The target of a table with what is declared about it; nothing without a target."""
-    if not data["target"]:
-        return []
-    bounds, classes = data["target_bounds"], ", ".join(map(str, data["classes"]))
-    words = classes if bounds is None else "from {:g} to {:g}".format(*bounds)
-    return [(data["target"], f"the target: {words}" if words else "the target")]
+def _of_tables(tables: Tables) -> Product:
+    return Product(
+        "Summary statistics",
+        tables.summary,
+        KINDS[tables.kind].made,
+        (tables.guarantee,),
+        tables.guarantee.epsilon,
+        tables.guarantee.delta,
+        columns_of(tables),
+        "There is nothing to tune.",
+        tables.versions,
+    )
 
 
 def _of_look(look: Look) -> Product:
@@ -114,32 +113,11 @@ def _of_look(look: Look) -> Product:
         raise _validate.ArgumentError(
             "result", "a look", "is part of a fit: its guarantee is that of the fit."
         )
-    columns = [] if look.schema is None else column_rows(look.schema.to_dict())
-    return Product(
-        "Summary statistics",
-        f"Noised counts of the columns {', '.join(look.names)}.",
-        "quantiles, histograms, shares of levels and of missing values",
-        (look.guarantee,),
-        look.guarantee.epsilon,
-        look.guarantee.delta,
-        columns or [(name, "learned from the counts") for name in look.names],
-        "There is nothing to tune.",
-        versions(),
-    )
+    return _of_tables(Tables.of_look(look))
 
 
 def _of_evaluation(scores: Evaluation) -> Product:
-    return Product(
-        "Summary statistics",
-        f"Scores of a fit on private records ({', '.join(scores.metrics)}), with intervals.",
-        "scores, their intervals and a check of calibration",
-        (scores.guarantee,),
-        scores.guarantee.epsilon,
-        scores.guarantee.delta,
-        [("all columns", "as the fit that is scored declares them")],
-        "There is nothing to tune.",
-        versions(),
-    )
+    return _of_tables(Tables.of_evaluation(scores))
 
 
 def _of_sweep(sweep: SweepResult) -> Product:
@@ -165,12 +143,13 @@ _PRODUCTS: dict[type, Callable[[Any], Product]] = {
     FitResult: _of_result,
     Look: _of_look,
     Evaluation: _of_evaluation,
+    Tables: _of_tables,
     SweepResult: _of_sweep,
 }
 
 
 def deployment(
-    result: FitResult | Look | Evaluation | SweepResult,
+    result: FitResult | Look | Evaluation | Tables | SweepResult,
     describe: Mapping[str, Any] | str | Path,
     *,
     spent: str = "",
@@ -272,11 +251,6 @@ def _variant(product: Product) -> dict[str, Any]:
 
 
 def _loss(product: Product) -> dict[str, Any]:
-    def neighbours(fit: Guarantee) -> str:
-        most = "" if fit.max_rows is None else f" A {fit.unit} has at most {fit.max_rows} rows."
-        change = change_of(fit.relation, fit.unit, fit.covers_deletion)
-        return f"Adjacent data sets differ by {change} ({fit.relation}).{most}"
-
     def parameters(fit: Guarantee) -> str:
         costs = f"{upper(fit.overflow_delta, 2)} for minibatches and {upper(fit.noise_delta, 2)}"
         return f"{fit.headline()} Of delta, {costs} for the rounding of noise are part."
@@ -292,16 +266,14 @@ def _loss(product: Product) -> dict[str, Any]:
 def _model(product: Product, said: Mapping[str, str]) -> dict[str, Any]:
     return {
         "model_name": "Central",
-        "model_name_details": "The owner runs the program on the records and publishes what it "
-        "released with noise.",
+        "model_name_details": CENTRAL,
         "actors": said["actors"],
         "release_type": "One release",
         "release_type_details": said["future_uses"],
         "data_source_type": "Static",
         "data_source_type_details": "The records were read as one table that did not change.",
         "access_type": "Non-interactive",
-        "access_type_details": "Nobody queries the records. What is published can be used without "
-        "limit.",
+        "access_type_details": NOT_QUERIED,
     }
 
 
@@ -312,9 +284,7 @@ def _accounting(product: Product, spent: str) -> dict[str, Any]:
         else f" All {len(product.fits)} fits together: epsilon {product.epsilon}, delta "
         f"{upper(product.delta)}."
     )
-    ledger = (
-        f" By the owner's ledger: {spent}." if spent else " No ledger says what else was spent."
-    )
+    ledger = f" By the owner's ledger: {spent}." if spent else f" {NO_LEDGER}"
     return {
         "post_processing": _POST.format(made=product.made),
         "composition": _repeated(product, lambda fit: fit.composition()) + several + ledger,

@@ -11,6 +11,7 @@ from typing import NamedTuple
 from workbench import _html, _validate
 from workbench.releases.checks import CHECKS, Answer, Status
 from workbench.releases.contents import MANIFEST, Contents, Gap
+from workbench.releases.journal import opened
 
 __all__ = ["Finding", "Verification", "verify"]
 
@@ -82,9 +83,9 @@ class Verification:
 
 
 def verify(folder: str | Path, *, signer: str | None = None) -> Verification:
-    """Check a folder that ``workbench.release`` wrote, without the records.
+    """Check a folder or a zip file that ``workbench.release`` wrote, without the records.
 
-    Nothing in the folder is run, and it may come from anybody. A check that cannot be made because
+    Nothing in it is run, and it may come from anybody. A check that cannot be made because
     a file is missing or damaged is "not checked"; the checks of files and of form say which.
 
     >>> folder = wb.release(wb.fit("logistic", "breast_cancer", epsilon=1.0), "released")
@@ -93,20 +94,21 @@ def verify(folder: str | Path, *, signer: str | None = None) -> Verification:
 
     :param signer: the public key that the folder must be signed with, 64 hexadecimal digits, as
         its owner states it; by default anybody may have signed it, or nobody.
-    :raises ArgumentError: naming ``folder``, if it is not a released folder, or ``signer``.
+    :raises ArgumentError: naming ``folder``, if it is no release, or ``signer``.
     """
     if signer is not None and not _KEY.fullmatch(_validate.text("signer", signer)):
         raise _validate.ArgumentError("signer", signer, "must be 64 hexadecimal digits.")
-    path = _validate.path("folder", folder, "must be the path of a folder.")
-    if not (path / MANIFEST).is_file():
-        raise _validate.ArgumentError(
-            "folder",
-            str(folder),
-            f"is no released folder ({MANIFEST} is missing).",
-            remedy="workbench release RESULT --out FOLDER makes one of a saved result.",
-        )
-    contents = Contents(path, signer)
-    return Verification(tuple(Finding(name, *_checked(name, contents)) for name in CHECKS))
+    path = _validate.path("folder", folder, "must be the path of a folder or a zip file.")
+    with opened(path) as place:
+        if not (place / MANIFEST).is_file():
+            raise _validate.ArgumentError(
+                "folder",
+                str(folder),
+                f"is no released folder ({MANIFEST} is missing).",
+                remedy="workbench release RESULT --out FOLDER makes one of a saved result.",
+            )
+        contents = Contents(place, signer)
+        return Verification(tuple(Finding(name, *_checked(name, contents)) for name in CHECKS))
 
 
 def _checked(name: str, contents: Contents) -> Answer:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import jinja2
 import numpy as np
 
+from workbench import _html
 from workbench._numbers import (
     MINUS,
     NARROW_SPACE,
@@ -85,6 +86,7 @@ def render(result: FitResult) -> str:
         norms=_picture(result, "clipping") if result.gradient_norms else None,
         columns=public_columns(result),
         outcome=_outcome(result),
+        style=_html.style(),
         versions=" · ".join(f"{name} {version}" for name, version in result.versions.items()),
         code=code_of(result),
         settings=settings_rows(result),

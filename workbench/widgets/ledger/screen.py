@@ -111,7 +111,11 @@ class Ledger(Screen):
             "Charge interrupted fits only for the steps that they may have taken",
             disabled=True,
         )
-        self.export = _button("Make file", "download", "Make a file with everything in the ledger")
+        self.export = _button(
+            "Make file",
+            "download",
+            "Make a page for an officer and a file with everything in the ledger",
+        )
         self.export.layout.align_self = "flex-start"
         self.link = widgets.HTML()
         self.dataset = fields.choice("dataset", "data set", [("none yet", 0)], 0)
@@ -326,18 +330,27 @@ class Ledger(Screen):
     def _export(self) -> None:
         self.link.value = markup.quiet("making the file…")
 
-        def work() -> bytes:
-            return json.dumps(self.ledger.export(), indent=2).encode()
+        def work() -> list[tuple[str, bytes, str]]:
+            page, tables = self.ledger.report().to_html(), self.ledger.export()
+            return [
+                ("ledger.json", json.dumps(tables, indent=2).encode(), "application/json"),
+                ("ledger.html", page.encode(), "text/html"),
+            ]
 
-        def done(made: bytes | Exception) -> None:
+        def done(made: list[tuple[str, bytes, str]] | Exception) -> None:
             with self._showing:
                 self.link.value = ""
                 if isinstance(made, Exception):
                     self._say_problems(_problems(made))
                 else:
-                    size = f"{_numbers.count(max(1, len(made) // 1024))} KiB"
-                    self.link.value = markup.download(
-                        f"Download ledger.json ({size})", "ledger.json", made, "application/json"
+                    self.link.value = "<br>".join(
+                        markup.download(
+                            f"Download {name} ({_numbers.count(max(1, len(content) // 1024))} KiB)",
+                            name,
+                            content,
+                            kind,
+                        )
+                        for name, content, kind in made
                     )
 
         self._files.ask(work, done)
@@ -399,12 +412,15 @@ def _page(budget: BudgetStatus) -> _Page | None:
         or words.EMPTY,
     ]
     cautions = budget.cautions()
-    statement = budget.statement().removesuffix(" ".join(cautions)).strip()
     unit = f"One record is one {entry.unit}; first entered {words.when(entry.time)}."
     headline = markup.note(f"Spent on {entry.name}: {words.spent_words(total)}.")
     spent = headline + words.cap_bar(budget) + "".join(map(markup.problem, cautions))
     return _Page(
-        entry, row, spent, markup.sentence(statement) + markup.quiet(unit), words.fits_table(budget)
+        entry,
+        row,
+        spent,
+        markup.sentence(budget.spending()) + markup.quiet(unit),
+        words.fits_table(budget),
     )
 
 

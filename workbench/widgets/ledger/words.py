@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
-import dataclasses
-import math
 from typing import TYPE_CHECKING
 
 from workbench import _numbers
 from workbench._validate import ArgumentError
 from workbench.ledger.budget import BudgetStatus
-from workbench.ledger.composition import TotalPrivacy
 from workbench.ledger.entries import Entry, Spend
 from workbench.ledger.ledger import LedgerError
-from workbench.ledger.renyi_filter import Cap
-from workbench.privacy.steps import NEIGHBOURS
+from workbench.ledger.words import (
+    EMPTY,
+    cap_words,
+    count,
+    counted,
+    number,
+    percent,
+    shares,
+    spent_words,
+    when,
+)
 from workbench.widgets.kit import markup
 
 if TYPE_CHECKING:
@@ -35,67 +41,11 @@ __all__ = [
     "when",
 ]
 
-EMPTY = "-"  # of a cell
 _COLUMNS = ["fit", "model", "epsilon", "steps", "status", "rule", "began", "by", "result"]
-
-
-def count(number: int, noun: str) -> str:
-    """ "1 fit", "2 fits"."""
-    return f"{_numbers.count(number)} {noun}{'s' * (number != 1)}"
-
-
-def number(epsilon: float) -> str:
-    """An epsilon that was rounded up to 4 decimals, without trailing zeros."""
-    return f"{epsilon:.4f}".rstrip("0").rstrip(".")
 
 
 _OVER_CAP = "To exceed it on purpose, which is recorded, write why in “reason to exceed the cap”."
 REMEDIES = {"over cap": _OVER_CAP, "cap relation": _OVER_CAP}  # by code of an ``ArgumentError``
-
-
-def percent(fraction: float) -> str:
-    """A share such as "61 %". It shows 0 % and 100 % only for 0 and 1, up to rounding errors."""
-    shown = round(100 * fraction, 6)
-    if 0 < shown < 1:
-        return "less than 1 %"
-    return f"{99 if 99 < shown < 100 else round(shown)} %"
-
-
-def spent_words(total: TotalPrivacy | None) -> str:
-    """Epsilon and delta of all fits together."""
-    if total is None:
-        return "nothing"
-    if not math.isfinite(total.epsilon):
-        return "more than any finite epsilon"
-    return f"epsilon {number(total.epsilon)} at delta {_numbers.upper(total.delta)}"
-
-
-def counted(total: TotalPrivacy | None) -> str:
-    """The number of fits in a total, with the condition under which the total of several holds."""
-    if total is None:
-        return ""
-    return (
-        "in 1 fit"
-        if total.fits == 1
-        else f"in {total.fits} fits, if their plans were fixed beforehand"
-    )
-
-
-def cap_words(cap: Cap) -> str:
-    """A cap in words."""
-    return f"epsilon {cap.epsilon:g} at delta {cap.delta:g} ({NEIGHBOURS[cap.relation]})"
-
-
-def shares(budget: BudgetStatus) -> tuple[float, float, float] | None:
-    """The shares of the tightest cap that are spent, reserved and left; None without a cap or if a
-    fit cannot be counted.
-    """
-    used = budget.used()
-    if used is None or not math.isfinite(used):
-        return None
-    ended = tuple(spend for spend in budget.spends if spend.status != "reserved")
-    spent, used = min(1.0, dataclasses.replace(budget, spends=ended).used() or 0.0), min(1.0, used)
-    return spent, used - spent, 1 - used
 
 
 def cap_bar(budget: BudgetStatus) -> str:
@@ -161,11 +111,6 @@ def _row(spend: Spend, budget: BudgetStatus) -> list[str]:
         spend.who,
         spend.result or EMPTY,
     ]
-
-
-def when(time: str) -> str:
-    """A time of the ledger, to the minute."""
-    return f"{time[:10]} {time[11:16]} UTC"
 
 
 def result_words(result: FitResult) -> str:

@@ -93,6 +93,12 @@ class ResultPanel:
         self.save = widgets.Button(
             description="Save", icon="save", disabled=True, tooltip="Save all files into the folder"
         )
+        self.publish = widgets.Button(
+            description="Release",
+            icon="certificate",
+            disabled=True,
+            tooltip="Write a folder, or a file that ends in .zip, that a reviewer can check",
+        )
         self.saved = widgets.HTML()
         self.code = widgets.HTML()
         self.cells = widgets.HTML()
@@ -102,7 +108,7 @@ class ResultPanel:
                 self.kind.view,
                 widgets.HBox([self.make, self.link]),
                 self.folder.view,
-                widgets.HBox([self.save, self.saved]),
+                widgets.HBox([self.save, self.publish, self.saved]),
                 widgets.HTML(markup.heading("Code")),
                 self.code,
                 self.cells,
@@ -111,6 +117,7 @@ class ResultPanel:
         self.picture.on_change(self._ask_for_picture)
         self.make.on_click(lambda _: self._make_file())
         self.save.on_click(lambda _: self._save())
+        self.publish.on_click(lambda _: self._publish())
 
     @property
     def says_what_ended(self) -> bool:
@@ -139,7 +146,7 @@ class ResultPanel:
         for line in (self.warnings, self.promised):
             fields.say(line, "")
         self.learnt.value = _NOTHING_LEARNT
-        self.make.disabled = self.save.disabled = True
+        self.make.disabled = self.save.disabled = self.publish.disabled = True
 
     def show_reached(self, prepared: PreparedFit, metrics: Mapping[str, Any], steps: int) -> None:
         """After the last step, show what is known before the posterior is drawn."""
@@ -182,7 +189,7 @@ class ResultPanel:
         self._promise(result.guarantee)
         self.guarantee.value = guarantee_card(result, cautions, spent, number)
         self.posterior.value = posterior_table(result)
-        self.make.disabled = self.save.disabled = False
+        self.make.disabled = self.save.disabled = self.publish.disabled = False
         self.picture.control.options = pictures_of(result) or [("none", "")]
         self._ask_for_picture()
 
@@ -241,24 +248,53 @@ class ResultPanel:
 
         self._files.ask(build, done)
 
-    def _save(self) -> None:
-        if self._result is None:
-            return
+    def _path(self) -> Path | None:
+        """Where to write; None, with an error beside the field, if nothing is typed."""
         self.folder.show_error("")
+        if self._result is None:
+            return None
         if not self.folder.value.strip():
             self.folder.show_error("type the name of a folder.")
+            return None
+        return Path(self.folder.value).expanduser()
+
+    def _save(self) -> None:
+        path = self._path()
+        if path is None:
             return
         try:
-            folder = self._result.save(Path(self.folder.value).expanduser())
-        except ArgumentError as error:
-            self.folder.show_error(f"{error.expectation.rstrip('.')}; choose another folder.")
+            self._say_saved(self._result.save(path))
+        except (ArgumentError, OSError) as error:
+            self._say_saved(error)
+
+    def _publish(self) -> None:
+        """Write the release that ``wb.verify`` checks, in the background."""
+        from workbench.releases import release
+
+        path, result = self._path(), self._result
+        if path is None:
             return
-        except OSError as error:
-            self.folder.show_error(
-                f"cannot write there ({error.strerror or error}); choose another folder."
-            )
-            return
-        self.saved.value = markup.quiet(f"saved in {folder.resolve()}")
+        self.saved.value = markup.quiet("writing the release...")
+
+        def done(made: Path | Exception) -> None:
+            if result is self._result:
+                self._say_saved(made)
+
+        self._files.ask(lambda: release(result, path, ledger=result.ledger), done)
+
+    def _say_saved(self, made: Path | Exception) -> None:
+        self.saved.value = (
+            markup.quiet(f"saved in {made.resolve()}") if isinstance(made, Path) else ""
+        )
+        if isinstance(made, ArgumentError) and made.argument != "out":
+            self.folder.show_error(made.expectation)
+        elif isinstance(made, ArgumentError):
+            self.folder.show_error(f"{made.expectation.rstrip('.')}; choose another folder.")
+        elif isinstance(made, OSError):
+            reason = made.strerror or made
+            self.folder.show_error(f"cannot write there ({reason}); choose another folder.")
+        elif isinstance(made, Exception):
+            self.folder.show_error(f"cannot be written: {made}")
 
     def close(self) -> None:
         """Stop drawing and forget the result."""
