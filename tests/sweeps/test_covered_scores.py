@@ -101,7 +101,6 @@ def test_an_error_in_a_score_loses_no_fit_and_quotes_no_record(private_data, mon
     [
         ({"evaluation_is_public": True}, {}, "those of public ones are exact"),
         ({}, {"samplers": "shuffle"}, "may change sides"),
-        ({"is_public": True}, {"num_records": [50, 100], "seeds": [1]}, "one data set"),
     ],
 )
 def test_what_cannot_be_scored_is_refused_before_a_step(private_data, change, more, reason):
@@ -110,8 +109,16 @@ def test_what_cannot_be_scored_is_refused_before_a_step(private_data, change, mo
 
 
 def test_made_up_records_have_no_private_scores():
-    with pytest.raises(ArgumentError, match="one data set"):
+    with pytest.raises(ArgumentError, match="those of public ones are exact"):
         wb.sweep("hierarchical_logistic", wb.data.hierarchical, epsilons=1.0, **COVERED)
+
+
+@pytest.mark.usefixtures("made_up_steps")
+def test_sizes_of_public_records_are_scored_on_the_same_private_ones(private_data):
+    data = dataclasses.replace(private_data, is_public=True)
+    table = swept(data, num_records=[50, 100], seeds=[1, 2], epsilons=1.0).table
+    assert set(table["label"]) == {"covered"}
+    assert len(set(table["log_likelihood"])) == 4
 
 
 @pytest.mark.whole_fit

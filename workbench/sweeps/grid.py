@@ -142,10 +142,6 @@ class Grid:
                 "are scores on private evaluation records, outside any guarantee: set "
                 "evaluate_private=True of wb.Privacy to compute them.",
             )
-        if self.constant.get("covered_scores") and (callable(self.data) or sizes != (None,)):
-            raise _validate.ArgumentError(
-                "covered_scores", True, "is for sweeps of one data set, not of made-up records."
-            )
         if not self.is_public and sizes != (None,):
             raise _validate.ArgumentError(
                 "num_records",

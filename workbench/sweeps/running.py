@@ -366,10 +366,17 @@ class _Group:
             if run.method == DP:
                 assert run.plan is not None
                 lane = jax.tree.map(lambda leaf, index=index: leaf[index], params)
-                finished = Finished(run.spec, run.plan, keys[index], self._functions, lane)
+                functions = self._functions_of(run, keys[index])
+                finished = Finished(run.spec, run.plan, keys[index], functions, lane)
                 outcome = finished.scored(outcome)
             outcomes.append(outcome)
         return outcomes
+
+    def _functions_of(self, run: Run, key: jax.Array) -> CompiledFunctions:
+        if not self._differing:
+            return self._functions
+        assert run.plan is not None
+        return CompiledFunctions(run.spec.private_step(run.plan, key), run.spec)
 
     @functools.cached_property
     def _functions(self) -> CompiledFunctions:
