@@ -319,8 +319,7 @@ class PreparedFit:
                         HistoryPoint(snapshot.metrics_step, dict(snapshot.metrics))
                     )
                 yield snapshot
-            if self.is_done:
-                self._scores = self.spec.scorer.released(self)
+            self._scores = self.spec.scorer.released(self)
         finally:
             self._write_end(taken)
 

@@ -84,7 +84,11 @@ def _rounded(number: float) -> str:
 
 
 class Ended(Protocol):
-    """A run that took all its steps, of which scores are released."""
+    """A run that ended, of which scores are released if it took all its steps."""
+
+    @property
+    def is_done(self) -> bool:
+        """Whether it took all its steps."""
 
     @property
     def spec(self) -> FitSpec:
@@ -159,6 +163,8 @@ class CoveredScorer(Scorer):
         return Scored.of(guarantee, plan.score_noise)
 
     def released(self, run: Ended) -> Mapping[str, Any]:
+        if not run.is_done:
+            return {}
         key = child_key(run.key, Purpose.SCORES)
         return fields_of(release_of(run, run.plan.score_noise, key).scores)
 

@@ -109,6 +109,7 @@ class Finished:
     key: jax.Array
     functions: CompiledFunctions
     unconstrained: dict[str, Any]
+    is_done: bool = True
 
     def scored(self, outcome: Outcome) -> Outcome:
         """``outcome`` with the scores that are released of this fit; called once."""
