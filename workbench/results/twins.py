@@ -30,6 +30,7 @@ from workbench import _csv, _validate
 from workbench._lazy import pd
 from workbench.data.columns import Boolean, Categorical, Column, Numeric
 from workbench.data.schema import Schema, columns_of
+from workbench.models.model import CellTable
 from workbench.results.effects import formula_of
 from workbench.results.fit_result import IntervalWarning
 from workbench.results.prediction import synthetic_key
@@ -212,11 +213,11 @@ class Twins(Sequence["pd.DataFrame"]):
 
     def _note_cut(self, name: str, fraction: float) -> None:
         """Warn once of a column of which much was drawn beyond its bounds; not of times, which are
-        censored there.
+        censored there, nor of what is drawn within bounds.
         """
         model = formula_of(self._result)
         is_time = model is not None and "observed" in model.columns.extras
-        if fraction <= _CUT or is_time:
+        if fraction <= _CUT or is_time or isinstance(self._predictor.model.table, CellTable):
             return
         if name not in self._cut:
             warnings.warn(_CUT_WORDS.format(name=name), IntervalWarning, stacklevel=5)
