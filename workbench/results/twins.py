@@ -260,6 +260,12 @@ class Twins(Sequence["pd.DataFrame"]):
         width = len(str(self._sets))
         return [f"twin_{number + 1:0{width}}.{suffix}" for number in range(self._sets)]
 
+    @property
+    def cautions(self) -> list[str]:
+        """``warning``, and which columns were cut in tables that were read; else nothing."""
+        cut = [_CUT_WORDS.format(name=name) for name in sorted(self._cut)]
+        return [self.warning, *cut] if self.warning else cut
+
     def words(self, suffix: str = "csv") -> str:
         """The text of README.txt: what the tables are, what was promised, how to analyse them.
 
@@ -267,8 +273,7 @@ class Twins(Sequence["pd.DataFrame"]):
         """
         from workbench.results._twins_readme import readme
 
-        cautions = [self.warning, *(_CUT_WORDS.format(name=name) for name in sorted(self._cut))]
-        return readme(self, self._result, cautions, self._names(suffix), suffix)
+        return readme(self, self._result, self.cautions, self._names(suffix), suffix)
 
     @property
     def inputs_words(self) -> str:
