@@ -119,7 +119,8 @@ def test_twins_have_declared_columns_levels_types_and_missing_values(fitted, tmp
     loaded = wb.load(fitted.save(tmp_path / "result"))
     assert loaded.twins(sets=3, rows=50, seed=1)[2].equals(fitted.twins(3, 50, seed=1)[2])
     assert "mixed_table(marginals='ill', bins=10)" in code_of(loaded)
-    assert (twins.save(tmp_path / "twins") / "README.txt").exists()
+    readme = (twins.save(tmp_path / "twins") / "README.txt").read_text()
+    assert "the pairs of ill with each other column" in readme
 
 
 def test_columns_of_one_marginal_keep_any_dependence():

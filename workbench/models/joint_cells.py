@@ -322,7 +322,7 @@ def mixed_table(marginals: Marginals, bins: Bins = _BINS) -> Model:
 
     return Model(
         name="mixed_table",
-        summary="Decomposable model of all columns, from one release of their marginals.",
+        summary=f"Decomposable model of {_words(chosen)}. Numbers are drawn evenly within bins.",
         model=_model,
         guide=_guide,
         check=check,
@@ -333,6 +333,13 @@ def mixed_table(marginals: Marginals, bins: Bins = _BINS) -> Model:
         options={"marginals": chosen, "bins": counts},
         table=CellTable(_SITE),
     )
+
+
+def _words(marginals: str | list[list[str]]) -> str:
+    """The marginals for those who read twins."""
+    if isinstance(marginals, str):
+        return f"the pairs of {marginals} with each other column"
+    return "the marginals " + ", ".join(" x ".join(names) for names in marginals)
 
 
 def _structure(constants: Mapping[str, Any]) -> Cells:

@@ -272,8 +272,8 @@ def answers_figure(
     words = {
         source: interval_columns(f"answers[{source!r}]", answers[source]) for source in answers
     }
-    kind = next(iter(words.values()))[2]
-    axes, positions = _rows(figure, rows, f"{xlabel}, {kind if '%' in kind else 'interval'}")
+    level = next(iter(words.values()))[2].partition("%")[0].strip()
+    axes, positions = _rows(figure, rows, f"{xlabel} and {level} % interval")
     for number, (source, table) in enumerate(answers.items()):
         if list(table.index) != names:
             raise ArgumentError(
