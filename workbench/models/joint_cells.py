@@ -108,14 +108,14 @@ def codes_of(levels: Sequence[Mapping[str, Any]], x: jax.Array) -> jax.Array:
     codes, start = [], 0
     for column in levels:
         features, widths = np.array(column["features"], np.float32), np.array(column["widths"])
-        part = x[:, start : start + features.shape[1]]
+        encoded = x[:, start : start + features.shape[1]]
         start += features.shape[1]
         bins = np.count_nonzero(widths)
         if bins:
-            code = jnp.sum(part[:, :1] >= features[1:bins, 0], axis=1)
-            code = jnp.where(part[:, -1] >= 0.5, bins, code) if bins < len(widths) else code
+            code = jnp.sum(encoded[:, :1] >= features[1:bins, 0], axis=1)
+            code = jnp.where(encoded[:, -1] >= 0.5, bins, code) if bins < len(widths) else code
         else:
-            code = jnp.argmin(jnp.square(part[:, None] - features).sum(axis=2), axis=1)
+            code = jnp.argmin(jnp.square(encoded[:, None] - features).sum(axis=2), axis=1)
         codes.append(code)
     return jnp.stack(codes, axis=1)
 
@@ -168,8 +168,8 @@ class _Records(dist.Distribution):
         codes = codes_of(self._levels, value.reshape(-1, *self.event_shape))
         total = jnp.zeros(len(codes))
         for clique, table in zip(self._cells.cliques, self._tables, strict=True):
-            given = table / (table.sum(axis=1, keepdims=True) + _LEAST)
-            total += jnp.log(given.ravel()[self._cells.codes_in(clique, codes)] + _LEAST)
+            conditional = table / (table.sum(axis=1, keepdims=True) + _LEAST)
+            total += jnp.log(conditional.ravel()[self._cells.codes_in(clique, codes)] + _LEAST)
         for index, column in enumerate(self._levels):
             widths = np.array(column["widths"], np.float32)
             total -= jnp.log(np.where(widths > 0, widths, 1))[codes[:, index]]
@@ -207,8 +207,8 @@ def _margins(structure: Cells, cells: jax.Array) -> jax.Array:
         number = next(n for n, clique in enumerate(structure.cliques) if column in clique)
         clique = structure.cliques[number]
         table = cells[structure.ends[number] : structure.ends[number + 1]]
-        others = tuple(axis for axis, other in enumerate(clique) if other != column)
-        margins.append(table.reshape(structure.shape(clique)).sum(axis=others))
+        summed = tuple(axis for axis, index in enumerate(clique) if index != column)
+        margins.append(table.reshape(structure.shape(clique)).sum(axis=summed))
     return jnp.concatenate(margins)
 
 
@@ -276,8 +276,9 @@ def mixed_table(marginals: Marginals, bins: Bins = _BINS) -> Model:
         used = {name for names in names_of(dataset) for name in names}
         for name in sorted(used - set(columns)):
             raise _validate.unknown_name("marginals", name, list(columns))
-        for name in [] if isinstance(counts, int) else sorted(set(counts) - set(columns)):
-            raise _validate.unknown_name("bins", name, list(columns))
+        numbers = dataset.schema.bounds
+        for name in [] if isinstance(counts, int) else sorted(set(counts) - set(numbers)):
+            raise _validate.unknown_name("bins", name, list(numbers))
         for name in columns:
             if name not in used:
                 raise _validate.ArgumentError(
@@ -366,7 +367,7 @@ def _checked_marginals(marginals: Marginals) -> str | list[list[str]]:
         )
     sets = [set(names) for names in marginals]
     for number, names in enumerate(sets):
-        if any(names <= other for other in (*sets[:number], *sets[number + 1 :])):
+        if any(names <= larger for larger in (*sets[:number], *sets[number + 1 :])):
             raise _validate.ArgumentError(
                 "marginals", marginals[number], "is in another marginal, and follows from it."
             )
@@ -420,8 +421,8 @@ def _triangulated(marginals: Iterable[Sequence[str]]) -> list[tuple[str, ...]]:
     while around:
         name = min(around, key=lambda name: len(around[name]))
         clique = around.pop(name)
-        for other in clique - {name}:
-            around[other] = (around[other] | clique) - {name}
+        for neighbour in clique - {name}:
+            around[neighbour] = (around[neighbour] | clique) - {name}
         if not any(clique <= larger for larger in cliques):
             cliques.append(clique)
     return [tuple(sorted(clique)) for clique in cliques]

@@ -52,6 +52,8 @@ _APART = 2  # transitions between draws
 _LONGER, _RUNS = 4, 3  # times as long, where chains do not agree; runs at most
 _LENGTH, _LONGEST = 3.0, 40  # of a transition, and its steps, at most
 _ACCEPTED = 0.8  # share of transitions
+# by which an adaptation changes scales: cells near 0 have long tails that no step has to cross
+_RESCALED = (0.01, 1.5)
 
 
 class Cells(NamedTuple):
@@ -225,7 +227,7 @@ class _Groups(NamedTuple):
             groups += many
         first = np.concatenate(starts)
         sizes = np.diff(np.append(first, cells.ends[-1]))
-        at = tuple(np.concatenate([*parts, []]).astype(int) for parts in (rows, columns))
+        at = tuple(np.concatenate([*blocks, []]).astype(int) for blocks in (rows, columns))
         above = csr_array((np.ones(len(at[0])), at), shape=(groups, cells.ends[-1]))
         of_cell = np.repeat(np.arange(groups), sizes)
         return cls(first, of_cell, sizes[:, None], np.concatenate(cliques), above, max(depths))
@@ -235,16 +237,16 @@ class _Groups(NamedTuple):
         summed: np.ndarray = np.add.reduceat(values, self.starts, axis=0)
         return summed
 
-    def counts(self, shares: np.ndarray, total: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def counts(self, proportions: np.ndarray, total: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Of all cells, float[k, n], and of the separator's cell of each group, float[g, n].
 
-        :param shares: of the separator's records, float[k, n]. :param total: number of records.
+        :param proportions: of the separator's records, float[k, n]. :param total: of all records.
         """
-        counts, above = shares, np.zeros((len(self.starts), 1))
+        counts, above = proportions, np.zeros((len(self.starts), 1))
         for _ in range(self.depth + 1):
             above = self.above @ counts
             above[0] = total
-            counts = above[self.of_cell] * shares
+            counts = above[self.of_cell] * proportions
         return counts, above
 
 
@@ -260,9 +262,9 @@ def _probabilities(
     logs = np.log(generator.standard_gamma(shapes + 1))
     logs -= generator.standard_exponential(shapes.shape) / shapes
     logs -= np.maximum.reduceat(logs, groups.starts, axis=0)[groups.of_cell]
-    shares = np.exp(logs)
-    shares /= groups.sums(shares)[groups.of_cell]
-    return groups.counts(shares, np.ones(counts.shape[1]))[0].T
+    proportions = np.exp(logs)
+    proportions /= groups.sums(proportions)[groups.of_cell]
+    return groups.counts(proportions, np.ones(counts.shape[1]))[0].T
 
 
 class _Table(NamedTuple):
@@ -320,9 +322,9 @@ class _Chain:
             accepted = self.move(1)
             self._log_step += (accepted - _ACCEPTED) / math.sqrt(1 + number / 10)
             visited.append(self.states)
-        seen = np.concatenate(visited[count // 2 :], axis=1).std(axis=1, keepdims=True)
-        seen = np.clip(seen, 1e-2, 1.5)
-        self.states, self._scale = self.states / seen, self._scale * seen
+        spread = np.concatenate(visited[count // 2 :], axis=1).std(axis=1, keepdims=True)
+        spread = np.clip(spread, *_RESCALED)
+        self.states, self._scale = self.states / spread, self._scale * spread
 
     def move(self, count: int) -> float:
         """Take ``count`` transitions; the mean probability with which they were accepted."""
@@ -394,7 +396,7 @@ class _Chain:
         with np.errstate(all="ignore"):
             table, groups = self.table(states), self.groups
             a, together = self._of_a(table)
-            of_cell, shares = groups.of_cell, np.exp(table.logs)
+            of_cell, proportions = groups.of_cell, np.exp(table.logs)
             near = psi(table.counts + a[of_cell])
             far = psi(table.above + together)
             direct = (
@@ -403,11 +405,11 @@ class _Chain:
             direct_above = psi(table.above + 1) - far + (groups.sizes - 1) / table.above
             of_counts = direct
             for _ in range(groups.depth + 1):
-                of_above = direct_above + groups.sums(of_counts * shares)
+                of_above = direct_above + groups.sums(of_counts * proportions)
                 of_counts = direct + groups.above.T @ of_above
             of_logs = of_counts * table.counts + 1
             of_norms = -(table.norms - self._usual) / self._width**2 - groups.sums(of_logs)
-            of_cells = of_logs + of_norms[of_cell] * shares
+            of_cells = of_logs + of_norms[of_cell] * proportions
             of_a = groups.sums(near) + groups.sizes * (psi(together) - psi(a) - far)
             first = np.flatnonzero(np.diff(groups.cliques, prepend=-1))
             of_concentrations = table.concentrations * np.add.reduceat(of_a, first, axis=0)
