@@ -190,7 +190,7 @@ ALLOWED = {
         Use("workbench/posterior/joint_cells.py", within, "numpy.random.Generator"): _RELEASED
         for within in ("draw", "prior_draws", "_probabilities", "_Chain.__init__")
     },
-    Use("workbench/models/joint_cells.py", "_Records.sample", "jax.random.uniform"): _RELEASED,
+    Use("workbench/models/joint_cells.py", "Decomposable.sample", "jax.random.uniform"): _RELEASED,
     **{
         Use("workbench/posterior/joint_normal.py", within, "numpy.random.Generator"): _RELEASED
         for within in ("draw", "prior_draws", "_normal_wishart", "_Chain.__init__")

@@ -120,7 +120,7 @@ def codes_of(levels: Sequence[Mapping[str, Any]], x: jax.Array) -> jax.Array:
     return jnp.stack(codes, axis=1)
 
 
-class _Records(dist.Distribution):
+class Decomposable(dist.Distribution):
     """Records of a decomposable model.
 
     :param cells: probabilities, float[k].
@@ -196,7 +196,7 @@ def _model(
     prior = dist.Normal(0, 1).expand([structure.ends[-1]]).to_event(1)
     cells = numpyro.sample(_SITE, prior)
     with numpyro.plate("records", num_records or batch, subsample_size=batch):
-        numpyro.sample("x", _Records(structure, levels, cells), obs=x)
+        numpyro.sample("x", Decomposable(structure, levels, cells), obs=x)
     numpyro.deterministic("probability", _margins(structure, cells))
 
 
