@@ -33,6 +33,7 @@ __all__ = ["codes_of", "mixed_table"]
 
 _SITE = "joint_probability"
 _SHOWN = ("probability", _SITE)
+_BINS = 10  # of a column of numbers
 _LEAST = 1e-30  # of a probability, whose logarithm is taken
 Marginals = str | Sequence[Sequence[str]]
 Bins = int | Mapping[str, int | Sequence[float]]
@@ -221,10 +222,10 @@ def _sort(draws: dict[str, np.ndarray], params: dict[str, np.ndarray]) -> dict[s
     return {name: draws[name] for name in _SHOWN}
 
 
-_BINS = 10
-
-
-def mixed_table(marginals: Marginals, bins: Bins = _BINS) -> Model:
+def mixed_table(
+    marginals: str | Sequence[Sequence[str]],
+    bins: int | Mapping[str, int | Sequence[float]] = _BINS,
+) -> Model:
     """A model of all columns of a table, categories and numbers, from one noised release of chosen
     marginals.
 
