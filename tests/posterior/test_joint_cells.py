@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from scipy import special, stats
+from scipy import special
 
 from workbench.posterior import joint_cells
 from workbench.posterior.joint_cells import Cells, draw, norm_of, prior_draws
@@ -162,30 +162,3 @@ def test_no_records_and_one_level_break_nothing():
     for cells in (STAR, Cells.of((1, 2), [(0, 1)])):
         drawn = draw(3 * random.normal(size=cells.ends[-1]), 3.0, cells, 50, random)
         assert np.all(np.isfinite(drawn.cells))
-
-
-@pytest.mark.statistical
-@pytest.mark.parametrize("cells", [STAR, CHAIN])
-def test_ranks_of_the_truth_among_its_draws_are_even(cells):
-    """Truths from the prior, 200 tables of 400 records; a false alarm in 300."""
-    ranks = []
-    for seed in range(200):
-        random = np.random.default_rng(1000 + seed)
-        truth = prior_draws(cells, 1, random)[0]
-        codes = np.zeros((400, len(cells.levels)), int)
-        for number, (clique, start, end) in enumerate(
-            zip(cells.cliques, cells.ends[:-1], cells.ends[1:], strict=True)
-        ):
-            separator = cells.separator(number)
-            groups = cells.codes_in(separator, codes)
-            table = truth[start:end].reshape(np.prod([1, *cells.shape(separator)]), -1)
-            reached = table.cumsum(axis=1)[groups]
-            chosen = (reached <= random.random((400, 1)) * reached[:, -1:]).sum(axis=1)
-            for column in reversed(clique[len(separator) :]):
-                codes[:, column] = chosen % cells.levels[column]
-                chosen = chosen // cells.levels[column]
-        noised = counts_of(cells, codes) + 10 * random.normal(size=cells.ends[-1])
-        drawn = draw(noised, 10.0, cells, 199, random)
-        ranks.append((drawn.cells < truth).mean(axis=0)[:3])
-    for of_one in np.array(ranks).T:
-        assert stats.kstest(of_one, "uniform").pvalue > 1e-3
