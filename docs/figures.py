@@ -23,7 +23,7 @@ import workbench as wb
 from workbench.data.storage.blocks import Seal
 from workbench.data.storage.form import Form
 from workbench.data.storage.oblivious import layout_of
-from workbench.plots import comparison_figure, png
+from workbench.plots import answers_figure, comparison_figure, png
 from workbench.plots.style import (
     COLOURS,
     LEGEND,
@@ -312,16 +312,15 @@ def oblivious_reading() -> Figure:
 
 @_figure
 def twins() -> Figure:
-    """Intervals of four coefficients from one synthetic table, twins and the posterior."""
+    """Intervals of four coefficients from a synthetic table, twins, posterior and records."""
     random = np.random.default_rng(4)
-    names = [f"slope {number}" for number in range(1, 5)]
     truth, x = np.array([0.5, -0.3, 0.0, 0.2]), random.uniform(-1, 1, (2000, 4))
-    table = pd.DataFrame(x, columns=["a", "b", "c", "d"])
-    table["y"] = x @ truth + 0.5 * random.normal(size=2000)
+    records = pd.DataFrame(x, columns=["a", "b", "c", "d"])
+    records["y"] = x @ truth + 0.5 * random.normal(size=2000)
     public = pd.DataFrame(random.uniform(-1, 1, (500, 4)), columns=["a", "b", "c", "d"])
     result = wb.fit(
         "y ~ a + b + c + d",
-        table,
+        records,
         schema={**dict.fromkeys("abcd", (-1, 1)), "y": (-3, 3)},
         epsilon=1.0,
         delta=DELTA,
@@ -338,27 +337,24 @@ def twins() -> Figure:
         residuals = drawn["y"].to_numpy() - design @ estimates
         return estimates, inverse * (residuals @ residuals / (len(drawn) - 5))
 
-    one, covariance = analysed(result.sample(2000, given=table, seed=1))
-    reach = 1.96 * np.sqrt(np.diagonal(covariance))
+    def table(estimates: np.ndarray, covariance: np.ndarray) -> pd.DataFrame:
+        reach = 1.96 * np.sqrt(np.diagonal(covariance))
+        ends = np.stack([estimates - reach, estimates + reach], axis=1)[:4]
+        return pd.DataFrame(ends, list("abcd"), ["95%_low", "95%_high"])
+
     answers = [analysed(twin) for twin in result.twins(given=public, seed=1)]
     combined = wb.combine([answer[0] for answer in answers], [answer[1] for answer in answers])
-    own = result.coefficients(0.95, "eti").loc[list("abcd")]
-    ends = {
-        "one table of N rows": np.stack([one - reach, one + reach], axis=1)[:4],
-        "30 twins, combined": combined[["95%_low", "95%_high"]].to_numpy()[:4],
-        "the posterior": own[["eti_95%_low", "eti_95%_high"]].to_numpy(),
-    }
-    figure = new_figure(WIDTH, 3.6, "Linear regression, N = 2000, epsilon 1: 95 % intervals")
-    axes = dress(figure.add_subplot(), "", "", "coefficient")
-    for number, (label, intervals) in enumerate(ends.items()):
-        places = np.arange(4) + 0.22 * (number - 1)
-        style = {"color": COLOURS[number], "marker": MARKERS[number], "linestyle": ""}
-        reach = np.ptp(intervals, axis=1) / 2
-        axes.errorbar(places, intervals.mean(axis=1), reach, label=label, elinewidth=2.5, **style)
-    axes.hlines(truth, np.arange(4) - 0.35, np.arange(4) + 0.35, color=QUIET, label="the truth")
-    axes.set_xticks(np.arange(4), names)
-    axes.legend(**LEGEND)
-    return figure
+    return answers_figure(
+        {
+            "one table of N rows": table(*analysed(result.sample(2000, given=records, seed=1))),
+            "30 twins, combined": combined[:4].set_axis(list("abcd")),
+            "the posterior": result.coefficients(0.95, "eti").loc[list("abcd")],
+            "without privacy": table(*analysed(records)),
+        },
+        "public data",
+        "Linear regression, N = 2000, epsilon 1",
+        "coefficient",
+    )
 
 
 @_figure

@@ -23,6 +23,7 @@ ORDER = (
     "patients_not_visits",
     "hierarchical_models",
     "mixtures",
+    "twins",
     "vae",
     "your_own_model",
     "audit",

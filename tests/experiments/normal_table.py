@@ -1,5 +1,6 @@
 """A table of numbers from one release of its moments: 95 % intervals of a mean, a regression slope
-among columns, a correlation and a deviation, from the posterior and from twins.
+among columns, a correlation, a deviation and the difference of two columns' means, from the
+posterior and from twins.
 
 Records are normal, bounds are four standard deviations from the mean or ten times as far ("wide"),
 and delta is 1e-5. The naive intervals are those from one set of N records of one draw.
@@ -21,17 +22,17 @@ from workbench.privacy.calibration import noise_multiplier
 SIZE, COLUMNS, SETS, DRAWS, Z = 2000, 3, 30, 400, 1.959964
 EPSILONS, DELTA = (0.5, 1.0, 4.0), 1e-5
 TRUTH = np.array([[1.0, 0.5, 0.3], [0.5, 1.0, -0.2], [0.3, -0.2, 1.0]])
-QUANTITIES = ("mean", "slope", "correlation", "log deviation")
+QUANTITIES = ("mean", "slope", "correlation", "log deviation", "difference of means")
 
 
 def of_moments(mean, covariance):
-    """The quantities of one table's or of many draws' moments, float[..., 4]."""
+    """The quantities of one table's or of many draws' moments, float[..., 5]."""
     slopes = np.linalg.solve(covariance[..., 1:, 1:], covariance[..., 1:, :1])[..., 0]
     deviations = np.sqrt(np.diagonal(covariance, axis1=-2, axis2=-1))
     correlation = covariance[..., 0, 1] / deviations[..., 0] / deviations[..., 1]
-    return np.stack(
-        [mean[..., 0], slopes[..., 0], np.arctanh(correlation), np.log(deviations[..., 0])], -1
-    )
+    difference = mean[..., 0] - mean[..., 1]
+    logs = np.log(deviations[..., 0])
+    return np.stack([mean[..., 0], slopes[..., 0], np.arctanh(correlation), logs, difference], -1)
 
 
 def analysed(table):
@@ -42,12 +43,14 @@ def analysed(table):
     residuals = table[:, 0] - design @ (inverse @ (design.T @ table[:, 0]))
     of_slope = residuals @ residuals / (len(table) - 3) * inverse[1, 1]
     count = len(table)
+    of_difference = (covariance[0, 0] + covariance[1, 1] - 2 * covariance[0, 1]) / count
     variances = [covariance[0, 0] / count, of_slope, 1 / (count - 3), 0.5 / (count - 1)]
+    variances.append(of_difference)
     return of_moments(mean, covariance), np.array(variances)
 
 
 def intervals(epsilon, width, seed):
-    """Ends of intervals by method, float[2, 4], of scaled columns; the truth; and R-hat."""
+    """Ends of intervals by method, float[2, 5], of scaled columns; the truth; and R-hat."""
     random = np.random.default_rng(seed)
     scale = 1 / (4 * width)
     mean, covariance = np.full(COLUMNS, 0.5 * scale), TRUTH * scale**2

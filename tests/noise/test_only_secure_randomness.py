@@ -172,12 +172,12 @@ ALLOWED = {
     **{
         Use("workbench/fitting/sums.py", within, "numpy.random.Generator"): _RELEASED
         for within in (
-            *("Sums.prior", "OfRegression.prior", "OfTable.prior"),
-            *("Sums.posterior", "OfRegression.posterior", "OfTable.posterior"),
+            *("Sums.prior", "OfRegression.prior", "OfTable.prior", "OfCells.prior"),
+            *("Sums.posterior", "OfRegression.posterior", "OfTable.posterior", "OfCells.posterior"),
         )
     },
     Use(
-        "workbench/fitting/sums.py", "OfTable._by_site", "jax.random.key"
+        "workbench/fitting/sums.py", "_with_functions", "jax.random.key"
     ): "latents are given; it is not used",
     Use(
         "workbench/fitting/one_shot.py", "_split", FAST_KEY
@@ -186,6 +186,11 @@ ALLOWED = {
     Use(
         "workbench/posterior/_ellipses.py", "Ellipses.__init__", "numpy.random.Generator"
     ): _RELEASED,
+    **{
+        Use("workbench/posterior/joint_cells.py", within, "numpy.random.Generator"): _RELEASED
+        for within in ("draw", "prior_draws", "_probabilities", "_Chain.__init__")
+    },
+    Use("workbench/models/joint_cells.py", "Decomposable.sample", "jax.random.uniform"): _RELEASED,
     **{
         Use("workbench/posterior/joint_normal.py", within, "numpy.random.Generator"): _RELEASED
         for within in ("draw", "prior_draws", "_normal_wishart", "_Chain.__init__")

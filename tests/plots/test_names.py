@@ -19,6 +19,9 @@ TABLE = pd.DataFrame(
 PLANE = np.zeros((2, 2, 4, 4))
 
 FIGURES = {
+    "answers": lambda: plots.answers_figure(
+        {NAMES[0]: summary(len(NAMES), NAMES)}, "covered", NAMES[1]
+    ),
     "forest": lambda: plots.forest_figure(summary(len(NAMES), NAMES), "covered", NAMES[0]),
     "pairs": lambda: plots.pair_figure(dict(zip(NAMES, DRAWS.T, strict=True)), "covered"),
     "coefficients": lambda: plots.coefficients_figure(NAMES, DRAWS, "covered"),

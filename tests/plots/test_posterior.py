@@ -16,7 +16,7 @@ from tests.plots.figures import (
 from workbench._intervals import narrowest_interval
 from workbench._numbers import MINUS
 from workbench._validate import ArgumentError
-from workbench.plots import coefficients_figure, forest_figure, pair_figure, png
+from workbench.plots import answers_figure, coefficients_figure, forest_figure, pair_figure, png
 
 DRAWS = GENERATOR.normal([3.0, -0.1, -2.0], 0.3, size=(400, 3))
 LONG = [f"a long name of a feature, number {number} of all" for number in range(100)]
@@ -235,3 +235,23 @@ def test_useless_coefficients_are_an_error():
         coefficients_figure(None, DRAWS[0], "covered")
     with pytest.raises(ArgumentError, match="names='abc': must be a sequence"):
         coefficients_figure("abc", DRAWS, "covered")
+
+
+# --- answers --------------------------------------------------------------------------------------
+
+
+def test_answers_stand_beside_each_other_by_quantity():
+    tables = {"twins": summary(3), "posterior": summary(3) + 1}
+    (axes,) = answers_figure(tables, "public data").axes
+    assert [text.get_text() for text in axes.get_legend().get_texts()] == list(tables)
+    bars = [container.lines[0] for container in axes.containers]
+    for bar, table in zip(bars, tables.values(), strict=True):
+        ends = table[["hdi_90%_low", "hdi_90%_high"]].to_numpy()
+        assert bar.get_xdata() == pytest.approx(ends.mean(axis=1))
+    assert np.all(bars[0].get_ydata() < bars[1].get_ydata())
+
+
+def test_answers_to_other_questions_are_refused():
+    for tables in ({}, {"one": summary(2), "other": summary(3)}):
+        with pytest.raises(ArgumentError, match=r"^answers"):
+            answers_figure(tables, "covered")

@@ -262,3 +262,20 @@ def test_a_fit_without_privacy_promises_nothing(made_up_steps):
 
 def test_a_fit_that_failed_says_what_to_change(done):
     assert "smaller learning rate" in told(dataclasses.replace(done, status="failed"))
+
+
+@pytest.mark.filterwarnings("ignore:Many values")
+def test_twins_are_saved_beside_the_result(panel, done, tmp_path):
+    panel.folder.value = str(tmp_path / "mine")
+    panel.twins.click()
+    assert panel._files.wait(PATIENCE)
+    folder = tmp_path / "mine_twins"
+    assert str(folder) in panel.twins_saved.value
+    assert len(list(folder.glob("twin_*.csv"))) == 30
+    assert "How to analyse them" in (folder / "README.txt").read_text()
+    panel.twins.click()
+    assert panel._files.wait(PATIENCE)
+    assert "Twins cannot be saved: folder=" in html.unescape(panel.twins_saved.value)
+    panel.folder.value = " "
+    panel.twins.click()
+    assert panel.folder.error

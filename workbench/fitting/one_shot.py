@@ -1,7 +1,7 @@
 """A fit from one release of noised sums (``sums``): which fits have it, its step, its posterior and
 its metrics.
 
-A whole table of numbers (``Model.table``) always has it. For a regression it is chosen by default
+A whole table (``Model.table``) always has it. For a regression it is chosen by default
 where a model declares that it is a linear regression with normal residuals
 (``LinearPredictor.residuals``), each record is a unit, no setting of DP-VI's steps is given, and
 there is little noise (``is_better``). docs/one_shot.md says why.
@@ -283,7 +283,7 @@ def _split(model: Model, data: Dataset, constants: Mapping[str, Any], num_record
     )
     sums: Sums
     if table is not None:
-        sums = of_table(by_record, table)
+        sums = of_table(by_record, table, constants)
     else:
         assert linear is not None
         assert linear.residuals is not None

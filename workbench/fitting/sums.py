@@ -1,11 +1,12 @@
 """What a fit of one release takes sums of, and the posterior that follows from them: of a linear
-regression, and of a whole table of numbers.
+regression, and of a whole table.
 """
 
 from __future__ import annotations
 
+import functools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
@@ -15,8 +16,10 @@ import numpy as np
 from workbench.clipping.separation import PrivacyModelError
 from workbench.data import Dataset
 from workbench.fitting.posterior import functions_of
-from workbench.models.model import LinearPredictor, NormalResiduals, NormalTable
-from workbench.posterior import gram_chain, joint_normal, statistics
+from workbench.models.joint_cells import codes_of
+from workbench.models.model import CellTable, LinearPredictor, NormalResiduals, NormalTable
+from workbench.posterior import gram_chain, joint_cells, joint_normal, statistics
+from workbench.posterior.joint_cells import Cells
 from workbench.posterior.joint_normal import NormalWishart
 from workbench.posterior.statistics import LinearGaussian
 from workbench.privacy.calibration import noise_multiplier
@@ -26,6 +29,7 @@ __all__ = [
     "LEARNED",
     "UNIFORM",
     "Draws",
+    "OfCells",
     "OfRegression",
     "OfTable",
     "Sums",
@@ -87,15 +91,21 @@ def of_regression(
     return OfRegression(int(model.blank_record[0].shape[0]), sites, residuals, regression)
 
 
-def of_table(model: RecordModel, table: NormalTable) -> OfTable:
-    """:raises PrivacyModelError: for too many columns."""
+def of_table(
+    model: RecordModel, table: NormalTable | CellTable, constants: Mapping[str, Any]
+) -> OfTable | OfCells:
+    """:param constants: of the ``Model``. :raises PrivacyModelError: for too many columns."""
+    if isinstance(table, CellTable):
+        levels = constants["levels"]
+        cells = Cells.of([len(column["labels"]) for column in levels], constants["cliques"])
+        return OfCells(model, cells, levels, table.site)
     columns = int(model.blank_record[0].shape[0])
     if columns > joint_normal.LARGEST:
         raise PrivacyModelError(f"it has more than {joint_normal.LARGEST} columns")
     return OfTable(model, columns, table)
 
 
-def _doubt(drawn: gram_chain.Draws | joint_normal.Draws) -> str:
+def _doubt(drawn: gram_chain.Draws | joint_normal.Draws | joint_cells.Draws) -> str:
     if drawn.have_settled:
         return ""
     return f"its Markov chains have not settled (R-hat {drawn.spread:.2f})"
@@ -215,11 +225,7 @@ class OfTable:
             self.of_site.mean: np.asarray(mean, np.float32),
             self.of_site.root: np.linalg.cholesky(covariance)[:, rows, columns].astype(np.float32),
         }
-        trace = self.record_model.model_trace(
-            {name: values[0] for name, values in latents.items()}, jax.random.key(0)
-        )
-        functions = [name for name, site in trace.items() if site["type"] == "deterministic"]
-        return latents | functions_of(self.record_model, functions, latents)
+        return _with_functions(self.record_model, latents)
 
     def norm(self, data: Dataset, num_records: int, epsilon: float) -> float:
         return joint_normal.norm_of(self.columns)
@@ -228,6 +234,61 @@ class OfTable:
         self, data: Dataset, num_records: int, epsilon: float, delta: float, learns_scales: bool
     ) -> bool:
         return True
+
+
+@dataclass(frozen=True, eq=False)
+class OfCells:
+    """The marginals of a table of levels.
+
+    :param record_model: the user's, split by records. :param cells: of the marginals.
+    :param levels: of each column, as ``mixed_table`` has them. :param site: of the probabilities.
+    """
+
+    record_model: RecordModel
+    cells: Cells
+    levels: Sequence[Mapping[str, Any]]
+    site: str
+
+    @property
+    def smallest_norm(self) -> float:
+        return joint_cells.norm_of(self.cells)
+
+    def model(self, clip: float) -> Callable[..., None]:
+        return joint_cells.model_of(self.cells, functools.partial(codes_of, self.levels))
+
+    def prior(self, count: int, generator: np.random.Generator, key: jax.Array) -> Draws:
+        return self._by_site(joint_cells.prior_draws(self.cells, count, generator))
+
+    def posterior(
+        self,
+        released: np.ndarray,
+        clip: float,
+        deviation: float,
+        count: int,
+        generator: np.random.Generator,
+    ) -> tuple[Draws, str]:
+        drawn = joint_cells.draw(released, deviation, self.cells, count, generator)
+        return self._by_site(drawn.cells), _doubt(drawn)
+
+    def _by_site(self, cells: np.ndarray) -> Draws:
+        return _with_functions(self.record_model, {self.site: np.asarray(cells, np.float32)})
+
+    def norm(self, data: Dataset, num_records: int, epsilon: float) -> float:
+        return self.smallest_norm
+
+    def are_better(
+        self, data: Dataset, num_records: int, epsilon: float, delta: float, learns_scales: bool
+    ) -> bool:
+        return True
+
+
+def _with_functions(model: RecordModel, latents: Draws) -> Draws:
+    """Draws of latents, with those of the deterministic sites of a model."""
+    trace = model.model_trace(
+        {name: values[0] for name, values in latents.items()}, jax.random.key(0)
+    )
+    functions = [name for name, site in trace.items() if site["type"] == "deterministic"]
+    return latents | functions_of(model, functions, latents)
 
 
 def usual_norm(squares: float, num_records: int, epsilon: float) -> float:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:  # what __getattr__ returns, for editors and type checkers
     from workbench.gallery.neural_classifier import neural_classifier
     from workbench.gallery.vae import vae
     from workbench.models import checks, guides, networks, pictures, scoring
+    from workbench.models.joint_cells import mixed_table
     from workbench.models.joint_normal import normal_table
 
 _MODULES = ("checks", "guides", "networks", "pictures", "scoring")

@@ -13,6 +13,7 @@ __all__ = ["BUILDERS", "builder"]
 
 BUILDERS = {
     "formula": "workbench.formula.model",
+    "mixed_table": "workbench.models.joint_cells",
     "normal_table": "workbench.models.joint_normal",
 }
 

@@ -111,6 +111,16 @@ class NormalTable(NamedTuple):
     root: str
 
 
+class CellTable(NamedTuple):
+    """Declares that records are those of a decomposable model of levels, with the keywords "levels"
+    and "cliques" of ``mixed_table``.
+
+    :param site: of the probabilities of all cells.
+    """
+
+    site: str
+
+
 @dataclass(frozen=True)
 class Model:
     """A NumPyro model with its guide, predictions, scores, options and pictures. The first three
@@ -159,8 +169,8 @@ class Model:
         as sizes of a network's layers. Only summaries and pictures use it.
     :param linear: the sites of a regression's linear predictor, for coefficients in the columns'
         own units.
-    :param table: the sites of a joint normal distribution of all features, which is fitted from one
-        release of moments (``normal_table``).
+    :param table: the sites of a distribution of whole records, which is fitted from one release of
+        moments (``normal_table``) or marginals (``mixed_table``).
     :param cautions: sentences about what is allowed but unwise, from public facts; shown with the
         plan and the result.
     :raises ArgumentError: if ``model`` or another of the functions is not callable.
@@ -186,7 +196,7 @@ class Model:
         None
     )
     linear: LinearPredictor | None = None
-    table: NormalTable | None = None
+    table: NormalTable | CellTable | None = None
     cautions: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:

@@ -19,7 +19,12 @@ if TYPE_CHECKING:  # what __getattr__ returns, for editors and type checkers
     from workbench.plots.images import image_grid_figure, latent_grid_figure, reconstructions_figure
     from workbench.plots.mixtures import mixture_figure
     from workbench.plots.plates import plate_figure, plate_words
-    from workbench.plots.posterior import coefficients_figure, forest_figure, pair_figure
+    from workbench.plots.posterior import (
+        answers_figure,
+        coefficients_figure,
+        forest_figure,
+        pair_figure,
+    )
     from workbench.plots.privacy import comparison_figure, epsilon_figure, norms_figure
     from workbench.plots.responses import (
         effect_figure,
@@ -31,6 +36,7 @@ if TYPE_CHECKING:  # what __getattr__ returns, for editors and type checkers
     from workbench.plots.utility import calibration_figure, trend_figure, utility_figure
 
 _HOMES = {
+    "answers_figure": "posterior",
     "calibration_figure": "utility",
     "coefficients_figure": "posterior",
     "comparison_figure": "privacy",

@@ -18,6 +18,7 @@ from workbench.plots.style import (
     COLOURS,
     INK,
     LARGE_ENOUGH,
+    MARKERS,
     QUIET,
     SHADE,
     WIDTH,
@@ -32,7 +33,7 @@ from workbench.plots.style import (
     wrapped,
 )
 
-__all__ = ["coefficients_figure", "forest_figure", "pair_figure"]
+__all__ = ["answers_figure", "coefficients_figure", "forest_figure", "pair_figure"]
 
 _MOST_PAIRED = 6
 _MOST_POINTS = 1000  # in a scatter plot
@@ -241,6 +242,58 @@ def coefficients_figure(
         [f"{fixed(mean, digits)}  [{_end(a, digits)}, {_end(b, digits)}]" for mean, a, b in ends],
         "mean [interval]",
     )
+    legend_above(axes)
+    return figure
+
+
+def answers_figure(
+    answers: Mapping[str, pd.DataFrame],
+    label: str,
+    title: str = "answers",
+    xlabel: str = "estimate",
+) -> Figure:
+    """The intervals of the same quantities from several sources, such as twins, the posterior and,
+    of public data, the analysis without privacy; 7.0 inches wide, 1.4 + 0.42 per quantity high.
+
+    >>> answer = wb.combine([[0.9], [1.3], [1.0]] * 10, [[[0.01]]] * 30)
+    >>> figure = wb.plots.answers_figure({"twins": answer}, "covered")
+
+    :param answers: ``{source: table}``, up to five tables with the same rows, as of ``combine`` or
+        ``FitResult.coefficients``; their columns are two ends of an interval, such as "95%_low" and
+        "95%_high", and others.
+    :param label: of all sources together, so of an analysis without privacy "public data".
+    :raises ArgumentError: naming ``answers``, where rows differ or a number is not finite.
+    """
+    if not answers or len(answers) > len(COLOURS):
+        raise ArgumentError("answers", list(answers), "must be one to five tables.")
+    names = list(next(iter(answers.values())).index)
+    rows = _row_names(list(map(str, names)))
+    figure = new_figure(WIDTH, 1.4 + 2 * _ROW * _heights(rows).sum(), title, use_line(label))
+    words = {
+        source: interval_columns(f"answers[{source!r}]", answers[source]) for source in answers
+    }
+    level = next(iter(words.values()))[2].partition("%")[0].strip()
+    axes, positions = _rows(figure, rows, f"{xlabel} and {level} % interval")
+    for number, (source, table) in enumerate(answers.items()):
+        if list(table.index) != names:
+            raise ArgumentError(
+                f"answers[{source!r}]", list(table.index), f"must have the rows {names}."
+            )
+        low, high, _ = words[source]
+        columns_of(f"answers[{source!r}]", table, (low, high))
+        ends = table[[low, high]].to_numpy(float)
+        axes.errorbar(
+            ends.mean(axis=1),
+            positions + 0.8 * ((number + 0.5) / len(answers) - 0.5),
+            xerr=np.ptp(ends, axis=1) / 2,
+            linestyle="",
+            marker=MARKERS[number],
+            markersize=4.5,
+            elinewidth=1.8,
+            color=COLOURS[number],
+            label=source,
+        )
+    _zero_line(axes)
     legend_above(axes)
     return figure
 

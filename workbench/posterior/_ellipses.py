@@ -13,7 +13,7 @@ import numpy as np
 from numpy.random import Generator
 from scipy.linalg.lapack import dpotrf
 
-__all__ = ["CHAINS", "SETTLED", "Ellipses", "cholesky", "draws_of", "nearest_possible"]
+__all__ = ["CHAINS", "SETTLED", "Ellipses", "cholesky", "draws_of", "nearest_possible", "r_hat"]
 
 CHAINS = 25
 # sweeps before the first draw that is kept, and from one to the next
@@ -46,14 +46,14 @@ def draws_of(
             chains.sweep(apart * length)
             draws.append(quantities())
         stacked = np.stack(draws)
-        spread = _r_hat(stacked)
+        spread = r_hat(stacked)
         if spread <= SETTLED:
             break
         length *= _LONGER
     return stacked.reshape(-1, stacked.shape[2])[:count], spread
 
 
-def _r_hat(draws: np.ndarray) -> float:
+def r_hat(draws: np.ndarray) -> float:
     """The largest of all quantities. :param draws: float[draws, chains, quantities]."""
     length, chains, _ = draws.shape
     if length < 2 or chains < 2:

@@ -49,7 +49,7 @@ def readme(
     sets, rows = len(twins), _numbers.count(twins.rows, " ")
     blocks = [
         "SYNTHETIC TABLES FOR ANALYSIS",
-        *(f"CAUTION. {words}" for words in cautions if words),
+        *(f"CAUTION. {words}" for words in cautions),
         f"{sets} tables of {rows} rows each: {names[0]} to {names[-1]}. They were drawn from a "
         "statistical model of private records, each table with other parameters: one draw from "
         "the model's posterior. So the tables differ as much as the parameters are uncertain.",

@@ -30,6 +30,7 @@ from workbench import _csv, _validate
 from workbench._lazy import pd
 from workbench.data.columns import Boolean, Categorical, Column, Numeric
 from workbench.data.schema import Schema, columns_of
+from workbench.models.model import CellTable
 from workbench.results.effects import formula_of
 from workbench.results.fit_result import IntervalWarning
 from workbench.results.prediction import synthetic_key
@@ -212,11 +213,11 @@ class Twins(Sequence["pd.DataFrame"]):
 
     def _note_cut(self, name: str, fraction: float) -> None:
         """Warn once of a column of which much was drawn beyond its bounds; not of times, which are
-        censored there.
+        censored there, nor of what is drawn within bounds.
         """
         model = formula_of(self._result)
         is_time = model is not None and "observed" in model.columns.extras
-        if fraction <= _CUT or is_time:
+        if fraction <= _CUT or is_time or isinstance(self._predictor.model.table, CellTable):
             return
         if name not in self._cut:
             warnings.warn(_CUT_WORDS.format(name=name), IntervalWarning, stacklevel=5)
@@ -259,6 +260,12 @@ class Twins(Sequence["pd.DataFrame"]):
         width = len(str(self._sets))
         return [f"twin_{number + 1:0{width}}.{suffix}" for number in range(self._sets)]
 
+    @property
+    def cautions(self) -> list[str]:
+        """``warning``, and which columns were cut in tables that were read; else nothing."""
+        cut = [_CUT_WORDS.format(name=name) for name in sorted(self._cut)]
+        return [self.warning, *cut] if self.warning else cut
+
     def words(self, suffix: str = "csv") -> str:
         """The text of README.txt: what the tables are, what was promised, how to analyse them.
 
@@ -266,8 +273,7 @@ class Twins(Sequence["pd.DataFrame"]):
         """
         from workbench.results._twins_readme import readme
 
-        cautions = [self.warning, *(_CUT_WORDS.format(name=name) for name in sorted(self._cut))]
-        return readme(self, self._result, cautions, self._names(suffix), suffix)
+        return readme(self, self._result, self.cautions, self._names(suffix), suffix)
 
     @property
     def inputs_words(self) -> str:

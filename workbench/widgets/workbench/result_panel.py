@@ -56,6 +56,12 @@ _NAMED = 2  # coefficients in a sentence
 _NOTHING_LEARNT = markup.fact("Learnt", "Nothing yet")
 _NO_GUARANTEE = "The guarantee of a fit appears here when it has ended."
 _NO_POSTERIOR = "The posterior summary of a fit appears here when it has ended."
+_SETS = 30  # of twins
+_TWINS = (
+    f"Twins are {_SETS} synthetic tables for people who may not see the records. They do the same "
+    "analysis of each, and wb.combine makes one answer, whose intervals count the privacy noise. "
+    "Twins cost no further privacy."
+)
 _LARGEST_LINK = 20 * 2**20  # bytes; a link embeds the whole file in the page
 
 
@@ -100,6 +106,13 @@ class ResultPanel:
             tooltip="Write a folder, or a file that ends in .zip, that a reviewer can check",
         )
         self.saved = widgets.HTML()
+        self.twins = widgets.Button(
+            description="Save twins",
+            icon="clone",
+            disabled=True,
+            tooltip="Save synthetic tables and a README into the folder whose name ends in _twins",
+        )
+        self.twins_saved = widgets.HTML()
         self.code = widgets.HTML()
         self.cells = widgets.HTML()
         self.export = widgets.VBox(
@@ -109,6 +122,8 @@ class ResultPanel:
                 widgets.HBox([self.make, self.link]),
                 self.folder.view,
                 widgets.HBox([self.save, self.publish, self.saved]),
+                widgets.HTML(markup.quiet(_TWINS)),
+                widgets.HBox([self.twins, self.twins_saved]),
                 widgets.HTML(markup.heading("Code")),
                 self.code,
                 self.cells,
@@ -118,6 +133,7 @@ class ResultPanel:
         self.make.on_click(lambda _: self._make_file())
         self.save.on_click(lambda _: self._save())
         self.publish.on_click(lambda _: self._publish())
+        self.twins.on_click(lambda _: self._save_twins())
 
     @property
     def says_what_ended(self) -> bool:
@@ -141,12 +157,13 @@ class ResultPanel:
             markup.quiet(_NO_POSTERIOR),
         )
         self.picture.control.options = [("none yet", "")]
-        for line in (self.drawing, self.link, self.saved, self.image):
+        for line in (self.drawing, self.link, self.saved, self.twins_saved, self.image):
             line.value = ""
         for line in (self.warnings, self.promised):
             fields.say(line, "")
         self.learnt.value = _NOTHING_LEARNT
-        self.make.disabled = self.save.disabled = self.publish.disabled = True
+        for button in (self.make, self.save, self.publish, self.twins):
+            button.disabled = True
 
     def show_reached(self, prepared: PreparedFit, metrics: Mapping[str, Any], steps: int) -> None:
         """After the last step, show what is known before the posterior is drawn."""
@@ -189,7 +206,8 @@ class ResultPanel:
         self._promise(result.guarantee)
         self.guarantee.value = guarantee_card(result, cautions, spent, number)
         self.posterior.value = posterior_table(result)
-        self.make.disabled = self.save.disabled = self.publish.disabled = False
+        for button in (self.make, self.save, self.publish, self.twins):
+            button.disabled = False
         self.picture.control.options = pictures_of(result) or [("none", "")]
         self._ask_for_picture()
 
@@ -295,6 +313,31 @@ class ResultPanel:
             self.folder.show_error(f"cannot write there ({reason}); choose another folder.")
         elif isinstance(made, Exception):
             self.folder.show_error(f"cannot be written: {made}")
+
+    def _save_twins(self) -> None:
+        """Write twins of as many rows as there are records beside the folder of the result."""
+        result, name = self._result, self.folder.value.strip()
+        self.folder.show_error("" if name else "type the name of a folder.")
+        if result is None or not name:
+            return
+        self.twins_saved.value = markup.quiet("drawing the tables...")
+
+        def save() -> tuple[Path, list[str]]:
+            from workbench.results.twins import Twins
+
+            twins = Twins(result, _SETS, result.settings["num_records"], None, None)
+            return twins.save(Path(f"{name}_twins").expanduser()), twins.cautions
+
+        def done(saved: tuple[Path, list[str]] | Exception) -> None:
+            if result is not self._result:
+                return
+            if isinstance(saved, Exception):
+                self.twins_saved.value = markup.problem(f"Twins cannot be saved: {saved}")
+            else:
+                cautions = "".join(map(markup.problem, saved[1]))
+                self.twins_saved.value = markup.quiet(f"saved in {saved[0]}") + cautions
+
+        self._files.ask(save, done)
 
     def close(self) -> None:
         """Stop drawing and forget the result."""

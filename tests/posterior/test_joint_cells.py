@@ -1,0 +1,164 @@
+"""What a table of levels releases in one step, and its posterior given the noised counts."""
+
+import itertools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy import special
+
+from workbench.posterior import joint_cells
+from workbench.posterior.joint_cells import Cells, draw, norm_of, prior_draws
+from workbench.posterior.statistics import SITE, guide
+from workbench.record_model.splitting import split
+
+STAR = Cells.of((2, 3, 2), [(0, 1), (0, 2)])
+CHAIN = Cells.of((2, 3, 2, 4), [(1, 0), (1, 2), (2, 3)])
+TRIPLES = Cells.of((2, 3, 2, 2, 2), [(1, 2, 0), (1, 2, 3), (4,)])
+TREES = [STAR, CHAIN, TRIPLES]
+
+
+def all_records(cells):
+    return np.array(list(itertools.product(*map(range, cells.levels))))
+
+
+def counts_of(cells, codes):
+    """The counts, computed without the code that is tested."""
+    counts = []
+    for clique in cells.cliques:
+        table = np.zeros([cells.levels[column] for column in clique])
+        np.add.at(table, tuple(codes[:, column] for column in clique), 1)
+        counts.append(table.ravel())
+    return np.concatenate(counts)
+
+
+def records(cells, size, seed=0):
+    random = np.random.default_rng(seed)
+    rows = all_records(cells)
+    return rows[random.choice(len(rows), size, p=random.dirichlet(np.ones(len(rows))))]
+
+
+# ---- what a record adds --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("cells", TREES)
+def test_every_record_adds_exactly_the_norm_and_neighbouring_tables_differ_by_it(cells):
+    rows = all_records(cells)
+    added = np.asarray(cells.statistic(jnp.asarray(rows)), float)
+    assert np.linalg.norm(added, axis=1) == pytest.approx(norm_of(cells), rel=1e-12)
+    table = records(cells, 20)
+    for row in rows:
+        difference = counts_of(cells, np.vstack([table, row])) - counts_of(cells, table)
+        assert np.linalg.norm(difference) == pytest.approx(norm_of(cells), rel=1e-12)
+
+
+@pytest.mark.parametrize("cells", TREES)
+def test_the_sums_are_the_marginals(cells):
+    table = records(cells, 50)
+    sums = np.asarray(cells.statistic(jnp.asarray(table)), float).sum(axis=0)
+    assert np.array_equal(sums, counts_of(cells, table))
+
+
+def test_the_gradient_of_a_record_is_its_statistic():
+    shapes = (jax.ShapeDtypeStruct((3,), jnp.float32),)
+    made = joint_cells.model_of(STAR, lambda x: x.astype(int))
+    model = split(made, guide, jax.random.key(0), shapes, num_records=5)
+    record = jnp.asarray([1.0, 2.0, 0.0])
+    slope = jax.grad(lambda u: model.record_loss(u, (record,), jax.random.key(0)))(model.initial)
+    expected = -counts_of(STAR, np.array([[1, 2, 0]]))
+    assert np.asarray(slope[SITE]) == pytest.approx(expected)
+
+
+# ---- the posterior -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("cells", TREES)
+def test_the_slope_is_that_of_the_density(cells):
+    random = np.random.default_rng(1)
+    released = counts_of(cells, records(cells, 300)) + 8 * random.normal(size=cells.ends[-1])
+    chain = joint_cells._Chain(released, 8.0, cells.rooted, 3, random)
+    states, slope = chain.states, chain._slope(chain.states)
+    for index in range(len(states)):
+        step = np.zeros_like(states)
+        step[index] = 1e-5
+        numeric = (chain._log_density(states + step) - chain._log_density(states - step)) / 2e-5
+        assert slope[index] == pytest.approx(numeric, rel=1e-4, abs=1e-5)
+
+
+def test_it_is_that_of_numerical_integration():
+    """A column of two levels, by a grid over both counts and the concentration."""
+    released, noise = np.array([30.0, 4.0]), 6.0
+    counts = np.linspace(0.01, 70, 400)
+    s, t = np.meshgrid(counts, counts, indexing="ij")
+    weights, means, squares = [], [], []
+    for standard in np.linspace(-3.5, 3.5, 41):
+        a = np.exp(-1 + standard)
+        logs = (
+            special.gammaln(s + a)
+            - special.gammaln(s + 1)
+            + special.gammaln(t + a)
+            - special.gammaln(t + 1)
+            + special.gammaln(2 * a)
+            - 2 * special.gammaln(a)
+            + special.gammaln(s + t + 1)
+            - special.gammaln(s + t + 2 * a)
+            - ((s - released[0]) ** 2 + (t - released[1]) ** 2) / (2 * noise**2)
+            - standard**2 / 2
+        )
+        weight, total = np.exp(logs), s + t + 2 * a
+        weights.append(weight.sum())
+        means.append((weight * (t + a) / total).sum())
+        squares.append((weight * (t + a) * (t + a + 1) / total / (total + 1)).sum())
+    mean = sum(means) / sum(weights)
+    deviation = np.sqrt(sum(squares) / sum(weights) - mean**2)
+    drawn = draw(released, noise, Cells.of([2], [(0,)]), 4000, np.random.default_rng(2))
+    assert drawn.have_settled
+    assert drawn.cells[:, 1].mean() == pytest.approx(mean, abs=0.1 * deviation)
+    assert drawn.cells[:, 1].std() == pytest.approx(deviation, rel=0.1)
+
+
+def test_without_noise_it_is_the_conjugate_one():
+    table = records(STAR, 2000)
+    exact = counts_of(STAR, table)
+    drawn = draw(exact, 0.0, STAR, 2000, np.random.default_rng(3))
+    assert drawn.have_settled
+    many = exact > 20  # records, of which the prior says little
+    expected, cells = exact[many] / 2000, drawn.cells[:, many]
+    deviations = np.sqrt(expected * (1 - expected) / 2000)
+    assert np.all(np.abs(cells.mean(axis=0) - expected) < 0.15 * deviations)
+    assert cells.std(axis=0) == pytest.approx(deviations, rel=0.12)
+
+
+@pytest.mark.parametrize("cells", TREES)
+@pytest.mark.parametrize("noise", [5.0, 1e4])
+def test_draws_are_probabilities_of_which_cliques_agree(cells, noise):
+    random = np.random.default_rng(4)
+    exact = counts_of(cells, records(cells, 400))
+    drawn = draw(exact + noise * random.normal(size=len(exact)), noise, cells, 60, random)
+    for probabilities in (drawn.cells, prior_draws(cells, 50, random)):
+        assert np.all(probabilities >= 0)
+        margins = {}
+        for clique, start, end in zip(cells.cliques, cells.ends[:-1], cells.ends[1:], strict=True):
+            shape = [cells.levels[column] for column in clique]
+            table = probabilities[:, start:end].reshape(-1, *shape)
+            for axis, column in enumerate(clique):
+                others = tuple(1 + other for other in range(len(clique)) if other != axis)
+                margin = table.sum(axis=others)
+                assert margin.sum(axis=1) == pytest.approx(1)
+                assert margins.setdefault(column, margin) == pytest.approx(margin)
+
+
+def test_noise_widens_it_by_its_size():
+    cells, noise = Cells.of([2], [(0,)]), 50.0
+    drawn = draw(np.array([6000.0, 4000.0]), noise, cells, 1000, np.random.default_rng(5))
+    # of s / (s + t): noise, and sampling
+    expected = np.hypot(noise * np.hypot(0.6, 0.4) / 1e4, np.sqrt(0.24 / 1e4))
+    assert drawn.cells[:, 0].std() == pytest.approx(expected, rel=0.12)
+
+
+def test_no_records_and_one_level_break_nothing():
+    random = np.random.default_rng(6)
+    for cells in (STAR, Cells.of((1, 2), [(0, 1)])):
+        drawn = draw(3 * random.normal(size=cells.ends[-1]), 3.0, cells, 50, random)
+        assert np.all(np.isfinite(drawn.cells))
