@@ -187,8 +187,8 @@ def trend_figure(
             linewidth=0,
         )
         axes.plot(at, means, label=shortened(_word(by, value)), **_line(number))
-        for place, rows in table[table[by] == value].groupby(x) if f"{y}_low" in table else ():
-            _intervals(axes, place, 0.0, rows, y, number)
+        for level, rows in table[table[by] == value].groupby(x) if f"{y}_low" in table else ():
+            _intervals(axes, level, 0.0, rows, y, number)
     whole_ticks(axes, sorted({float(value) for value in table[x]}))
     axes.set_xlabel(
         f"{axes.get_xlabel()} (lines: means over "
@@ -313,8 +313,8 @@ def _intervals(
 ) -> None:
     """Draw the interval of each run as a bar. :param width: over which the bars are spread."""
     low, high = rows[f"{metric}_low"], rows[f"{metric}_high"]
-    places = at + width * (np.linspace(-0.5, 0.5, len(rows)) if len(rows) > 1 else np.zeros(1))
-    axes.vlines(places, low, high, color=_colour(number), alpha=0.35, linewidth=1.5)
+    beside = at + width * (np.linspace(-0.5, 0.5, len(rows)) if len(rows) > 1 else np.zeros(1))
+    axes.vlines(beside, low, high, color=_colour(number), alpha=0.35, linewidth=1.5)
 
 
 def _series(name: str, table: pd.DataFrame, column: str) -> list[Any]:

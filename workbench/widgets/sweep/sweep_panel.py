@@ -318,11 +318,11 @@ def table_html(result: SweepResult) -> str:
         *(["message"] if table["message"].any() else []),
     ]
     columns = [list(map(str, table.index)), *(_shown(table[name]) for name in names)]
-    for place, name in enumerate(names, 1):
+    for index, name in enumerate(names, 1):
         if f"{name}_low" in table:
             ends = table[f"{name}_low"], table[f"{name}_high"]
             intervals = [interval_of(name, {name: pair}) for pair in zip(*ends, strict=True)]
-            columns[place] = list(map("".join, zip(columns[place], intervals, strict=True)))
+            columns[index] = list(map("".join, zip(columns[index], intervals, strict=True)))
     rows = list(zip(*columns, strict=True))
     labels = sorted(set(table["label"])) if result.metrics else []
     badges = f"<div>Scores: {' '.join(map(markup.badge, labels))}</div>" if labels else ""
