@@ -128,6 +128,11 @@ def _out_of_range(index: dict[str, Any], fit: Guarantee) -> Iterator[str]:
     last = max((point["step"] for point in index["history"]), default=0)
     if last > fit.steps_taken:
         yield f"guarantee.steps_taken is {fit.steps_taken}, but history goes to step {last}"
+    label = index["metrics_label"]
+    if label != "public data" and index["history"]:
+        yield f"history has metrics without noise, but metrics_label is {label}"
+    if label == "outside the guarantee" and index["metrics"]:
+        yield f"metrics are not empty, but metrics_label is {label}"
 
 
 def _costs(fit: Guarantee) -> Iterator[str]:
