@@ -533,3 +533,17 @@ def test_a_zip_that_cannot_be_written_is_named(released_public, tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(wb.ArgumentError, match=r"out=.*cannot write there"):
         wb.release(released_public, tmp_path / "file" / "new.zip")
+
+
+def test_scores_with_noise_that_were_changed_are_named(private_data, tmp_path, copy_of):
+    privacy = wb.Privacy(covered_scores=True)
+    folder = wb.release(fitted(private_data, ledger=False, privacy=privacy), tmp_path / "folder")
+    assert failures(folder) == {}
+    for place, value, words in (
+        ("metrics.auc", 5.0, "the score auc is outside its interval"),
+        ("metric_intervals.auc", [-2.0, -1.0], "the score auc is outside its interval"),
+        ("metrics_label", "public data", "guarantee.score_noise is of private records"),
+    ):
+        copy = copy_of(folder)
+        forge(copy, "result.json", lambda values, p=place, v=value: set_in(values, p, v))
+        assert words in failures(copy)["consistency"]

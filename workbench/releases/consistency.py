@@ -133,6 +133,12 @@ def _out_of_range(index: dict[str, Any], fit: Guarantee) -> Iterator[str]:
         yield f"history has metrics without noise, but metrics_label is {label}"
     if label == "outside the guarantee" and index["metrics"]:
         yield f"metrics are not empty, but metrics_label is {label}"
+    if isinstance(fit, Scored) and label == "public data":
+        yield f"guarantee.score_noise is of private records, but metrics_label is {label}"
+    for name, (low, high) in index["metric_intervals"].items():
+        value = index["metrics"].get(name)
+        if value is not None and not low <= value <= high:
+            yield f"the score {name} is outside its interval"
 
 
 def _costs(fit: Guarantee) -> Iterator[str]:
