@@ -945,3 +945,12 @@ def test_a_model_with_networks_and_local_latents_is_fitted_saved_and_read(tmp_pa
         again.params["encoder['kernel']"], result.params["encoder['kernel']"]
     )
     assert "autoencoder" in (tmp_path / "run" / "report.html").read_text()
+
+
+@pytest.mark.usefixtures("made_up_steps")
+def test_curves_without_noise_are_not_labelled_as_scores_with_noise(private_data):
+    privacy = wb.Privacy(evaluate_private=True, covered_scores=True)
+    result = wb.fit("logistic", private_data, epsilon=2.0, iterations=40, privacy=privacy)
+    assert result.labels["history"] == "covered"
+    assert result.metric_intervals
+    assert result.history == ()

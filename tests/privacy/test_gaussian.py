@@ -33,3 +33,10 @@ def test_epsilon_is_the_exact_one_rounded_up(mu, delta):
 
 def test_nothing_released_costs_nothing():
     assert GaussianLoss(0.0).epsilon(1e-12) == GaussianLoss(0.0).delta(0.0) == 0
+
+
+@pytest.mark.parametrize("mu", [1.01e-4, 1.3e-4, 3e-4, 1e-3, 0.01])
+@pytest.mark.parametrize("spread", [9.0, 12.0, 13.2, 18.3, 28.0, 35.0])
+def test_delta_is_no_less_far_out_where_two_terms_are_nearly_equal(mu, spread):
+    exact = exact_delta(mu, spread * mu)
+    assert exact <= GaussianLoss(mu).delta(spread * mu) <= exact * (1 + 2e-6)

@@ -12,6 +12,7 @@ import workbench as wb
 from tests.releases.conftest import forge
 from workbench import _html
 from workbench.releases import journal
+from workbench.results.card import SEEDED
 
 
 def output(page, **more):
@@ -24,6 +25,7 @@ SECRETS = [
     output("<p>SECRET age 41</p>"),
     output(f"<p>SECRET{_html.badge('covered')}{_html.badge('outside the guarantee')}</p>"),
     output("<p>covered SECRET</p>"),
+    output(f"<p>SECRET{_html.badge('covered')}{SEEDED}</p>"),
     {"output_type": "stream", "name": "stdout", "text": ["SECRET"]},
     {"output_type": "error", "ename": "E", "evalue": "SECRET", "traceback": ["SECRET"]},
     {"output_type": "display_data", "metadata": {}, "data": {"image/png": "SECRET"}},
@@ -34,7 +36,7 @@ SECRETS = [
 def notebook(tmp_path):
     """A notebook with labelled outputs and with others."""
     cells = [
-        {"cell_type": "markdown", "metadata": {}, "source": "# A study"},
+        {"cell_type": "markdown", "metadata": {"papermill": "SECRET"}, "source": "# A study"},
         {
             "cell_type": "code",
             "execution_count": 3,
@@ -45,7 +47,7 @@ def notebook(tmp_path):
     ]
     content = {
         "cells": cells,
-        "metadata": {"widgets": "SECRET", "kernelspec": {"name": "python3"}},
+        "metadata": {"widgets": "SECRET", "papermill": "SECRET", "kernelspec": {"name": "python3"}},
         "nbformat": 4,
         "nbformat_minor": 5,
     }
@@ -124,6 +126,8 @@ def test_a_notebook_without_outputs_is_the_same_notebook(released_public, notebo
         b'{"nbformat": 4, "cells": [3], "metadata": {}, "nbformat_minor": 1}',
         b'{"nbformat": 4, "cells": [{"outputs": ["x"]}], "metadata": {}, "nbformat_minor": 1}',
         b'{"nbformat": 4, "cells": [{"outputs": [{"data": []}]}], "metadata": {}}',
+        b'{"nbformat": 4, "cells": [{"outputs": [{"data": {"text/html": 5}}]}], "metadata": {}, '
+        b'"nbformat_minor": 1}',
         b'{"nbformat": 4, "cells": [], "metadata": [], "nbformat_minor": 1}',
         b'{"nbformat": 4, "cells": [], "metadata": {}}',
         b"[" * 10**5,
@@ -212,3 +216,24 @@ def test_a_pipe_in_place_of_a_zip_is_not_waited_for(tmp_path):
     os.mkfifo(tmp_path / "x.zip")
     with pytest.raises(wb.ArgumentError, match=r"folder="):
         wb.verify(tmp_path / "x.zip")
+
+
+@pytest.mark.parametrize("method", [zipfile.ZIP_LZMA, zipfile.ZIP_BZIP2])
+def test_a_zip_of_another_compression_is_not_read(tmp_path, method):
+    path = tmp_path / "x.zip"
+    with zipfile.ZipFile(path, "w", method) as archive:
+        archive.writestr("manifest.json", "{}" * 1000)
+    content = bytearray(path.read_bytes())
+    content[48] ^= 255  # of its data
+    path.write_bytes(content)
+    with pytest.raises(wb.ArgumentError, match=r"folder=.*compressed in another way"):
+        wb.verify(path)
+
+
+@pytest.mark.usefixtures("made_up_steps")
+def test_a_card_of_a_fit_with_a_seed_does_not_stay(private_data):
+    for seed, is_private in ((5, True), (None, False)):
+        result = wb.fit(
+            "logistic", private_data, epsilon=1.0, iterations=20, seed=seed, ledger=False
+        )
+        assert journal.may_be_private(output(result._repr_html_())) == is_private

@@ -1,9 +1,12 @@
 """Released folders: each change of one field is caught, with a sentence that names it."""
 
+import dataclasses
+import errno
 import json
 import os
 import subprocess
 import sys
+import zipfile
 
 import numpy as np
 import pytest
@@ -13,6 +16,7 @@ from tests import fakes
 from tests.conftest import some_of
 from tests.releases.conftest import fitted, forge, seal, set_in
 from workbench.privacy.check_epsilon import recompute
+from workbench.releases import writing
 from workbench.releases.checks import CHECKS
 from workbench.results import arviz_adapter
 
@@ -475,3 +479,71 @@ def test_a_cap_and_a_fit_that_took_no_step_are_in_the_ledgers_part(private_data,
     assert part["total"]["delta"] == 1e-5
     assert failures(folder) == {}
     assert "All 2 fits on these records together: epsilon" in str(wb.verify(folder))
+
+
+def test_curves_without_noise_are_left_out_beside_scores_with_noise(
+    private_data, tmp_path, copy_of
+):
+    options = {"ledger": False, "privacy": wb.Privacy(covered_scores=True)}
+    result = fitted(private_data, **options)
+    exact = wb.load(wb.release(fitted("breast_cancer"), tmp_path / "public")).history
+    both = dataclasses.replace(result, history=exact)  # as saved by an earlier version
+    folder = wb.release(both, tmp_path / "folder")
+    assert wb.load(folder).history == ()
+    assert failures(folder) == {}
+    copy = copy_of(folder)
+    forge(copy, "result.json", lambda values: values.update(history=[{"step": 1, "elbo": -1.0}]))
+    assert "history has metrics without noise" in failures(copy)["consistency"]
+
+
+def test_numbers_outside_of_the_guarantee_are_named(private_data, tmp_path):
+    result = fitted(private_data, ledger=False, privacy=wb.Privacy(evaluate_private=True))
+    folder = wb.release(result, tmp_path / "folder")
+    forge(folder, "result.json", lambda values: values.update(metrics={"auc": 0.7}))
+    assert "metrics are not empty" in failures(folder)["consistency"]
+
+
+def test_a_ledger_that_is_named_must_have_the_fit(private_data, tmp_path):
+    result = fitted(private_data, ledger=False)
+    book = wb.ledger.Ledger(tmp_path / "ledger.sqlite")
+    fitted(private_data, ledger=book)
+    with pytest.raises(wb.ArgumentError, match=r"ledger=.*does not have this fit"):
+        wb.release(result, tmp_path / "folder", ledger=book)
+    assert not (tmp_path / "folder").exists()
+
+
+@pytest.mark.parametrize("name", ["folder", "new.zip", "empty"])
+def test_a_full_disk_leaves_nothing(released_public, tmp_path, monkeypatch, name):
+    (tmp_path / "empty").mkdir()
+    result, out = wb.load(released_public), tmp_path / name
+
+    def full(*_, **__):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(zipfile.ZipFile, "writestr", full)
+        patch.setattr(writing, "_seal", writing._seal if out.suffix else full)
+        with pytest.raises(wb.ArgumentError, match=r"out=.*No space left on device"):
+            wb.release(result, out)
+    assert out.exists() == (name == "empty")
+    assert failures(wb.release(result, out)) == {}
+
+
+def test_a_zip_that_cannot_be_written_is_named(released_public, tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(wb.ArgumentError, match=r"out=.*cannot write there"):
+        wb.release(released_public, tmp_path / "file" / "new.zip")
+
+
+def test_scores_with_noise_that_were_changed_are_named(private_data, tmp_path, copy_of):
+    privacy = wb.Privacy(covered_scores=True)
+    folder = wb.release(fitted(private_data, ledger=False, privacy=privacy), tmp_path / "folder")
+    assert failures(folder) == {}
+    for place, value, words in (
+        ("metrics.auc", 5.0, "the score auc is outside its interval"),
+        ("metric_intervals.auc", [-2.0, -1.0], "the score auc is outside its interval"),
+        ("metrics_label", "public data", "guarantee.score_noise is of private records"),
+    ):
+        copy = copy_of(folder)
+        forge(copy, "result.json", lambda values, p=place, v=value: set_in(values, p, v))
+        assert words in failures(copy)["consistency"]

@@ -147,3 +147,15 @@ def test_a_store_of_before_gets_the_column_and_keeps_its_fits(private_data, tmp_
     assert swept(private_data, store=file, privacy=plain).table.equals(former)
     assert len(swept(private_data, store=file).table) == 2
     assert len(Store(file).rows()) == 4
+
+
+@pytest.mark.usefixtures("made_up_steps")
+def test_an_error_in_a_score_shows_no_exact_one_as_covered(private_data, monkeypatch):
+    def fails(*_, **__):
+        raise ValueError
+
+    monkeypatch.setattr(outcomes, "covered_scores", fails)
+    both = wb.Privacy(covered_scores=True, evaluate_private=True)
+    result = swept(private_data, epsilons=[1.0], privacy=both)
+    assert result.metrics == ()
+    assert result.fit(0).metrics == {}

@@ -17,8 +17,11 @@ from scipy.special import log_ndtr
 
 __all__ = ["GaussianLoss"]
 
-# relative: covers the rounding of log_ndtr and of the subtraction, as tests with 60 digits show
+# relative: covers the rounding of log_ndtr and of the subtraction, as tests with 60 digits show; of
+# small mu the two terms are nearly equal
 _SLACK = 1e-9
+_NEARLY_EQUAL = 1e-11
+_SMALL = 1e-4  # mu up to which the difference is a series
 
 
 @dataclass(frozen=True)
@@ -38,14 +41,15 @@ class GaussianLoss:
         """``delta`` as a function of many epsilons, float[n]; equally accurate everywhere."""
         if self.mu == 0:
             return np.zeros_like
-        return lambda epsilons: np.minimum(1.0, np.exp(self._log_deltas(epsilons)) * (1 + _SLACK))
+        slack = _SLACK + (_NEARLY_EQUAL / self.mu if self.mu > _SMALL else 0.0)
+        return lambda epsilons: np.minimum(1.0, np.exp(self._log_deltas(epsilons)) * (1 + slack))
 
     def _log_deltas(self, epsilons: np.ndarray) -> np.ndarray:
         """log(Phi(mu/2 - epsilon/mu) - e^epsilon Phi(-mu/2 - epsilon/mu)), both terms and their
         ratio in logarithms.
         """
         middle, half = -epsilons / self.mu, self.mu / 2
-        if self.mu > 1e-4:
+        if self.mu > _SMALL:
             first = log_ndtr(middle + half)
             # e^-1000: without the second term, which rounding could make the larger one
             is_tail = middle + half < -45

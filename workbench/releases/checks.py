@@ -237,7 +237,8 @@ def _ledger(contents: Contents) -> Answer:
     """The ledger's rows are unbroken, this release is one of them, and their total is right."""
     if not contents.index.get("spend"):
         return Answer(
-            "not checked", "No ledger recorded this fit, so nobody says what else was spent."
+            "not checked",
+            "result.json names no row of a ledger, so nobody says what else was spent.",
         )
     values = contents.values_of(LEDGER)
     problems = [*excerpt.broken(values)]

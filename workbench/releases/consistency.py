@@ -128,6 +128,17 @@ def _out_of_range(index: dict[str, Any], fit: Guarantee) -> Iterator[str]:
     last = max((point["step"] for point in index["history"]), default=0)
     if last > fit.steps_taken:
         yield f"guarantee.steps_taken is {fit.steps_taken}, but history goes to step {last}"
+    label = index["metrics_label"]
+    if label != "public data" and index["history"]:
+        yield f"history has metrics without noise, but metrics_label is {label}"
+    if label == "outside the guarantee" and index["metrics"]:
+        yield f"metrics are not empty, but metrics_label is {label}"
+    if isinstance(fit, Scored) and label == "public data":
+        yield f"guarantee.score_noise is of private records, but metrics_label is {label}"
+    for name, (low, high) in index["metric_intervals"].items():
+        value = index["metrics"].get(name)
+        if value is not None and not low <= value <= high:
+            yield f"the score {name} is outside its interval"
 
 
 def _costs(fit: Guarantee) -> Iterator[str]:

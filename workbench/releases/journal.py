@@ -18,6 +18,7 @@ from typing import Any
 
 from workbench import _folders, _html, _json, _validate
 from workbench._validate import ArgumentError
+from workbench.results.card import SEEDED
 
 __all__ = [
     "MOST_BYTES",
@@ -35,9 +36,13 @@ __all__ = [
 MOST_BYTES = 2**30  # of one file, and of all files of a zip together
 PLAIN_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 _MOST_FILES = 100
+# others take memory that a zip may name
+_COMPRESSIONS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 _DAMAGED = (zipfile.BadZipFile, zlib.error, NotImplementedError)
 _REQUIRED = re.compile(r"([A-Za-z0-9._-]+)[^;]*(;?)(.*)")
 _OF_NOTEBOOK = ("cells", "metadata", "nbformat", "nbformat_minor")
+_OF_CELL = ("cell_type", "id", "source", "attachments")
+_KERNEL = ("kernelspec", "language_info")
 _OUTSIDE = "outside the guarantee"
 _LABELS = tuple(map(_html.badge, ("covered", "public data")))
 _REMOVED = "This output was removed: the workbench has not labelled it as covered or public data."
@@ -98,22 +103,32 @@ def read_notebook(path: str | Path) -> dict[str, Any]:
 
 
 def _has_outputs(cell: Mapping[str, Any]) -> bool:
-    return all(isinstance(output.get("data", {}), dict) for output in cell.get("outputs", []))
+    data = [output.get("data", {}) for output in cell.get("outputs", [])]
+    return all(isinstance(entry, dict) and _is_text(entry.get("text/html", "")) for entry in data)
+
+
+def _is_text(value: Any) -> bool:
+    """Whether it is text, or a list of its lines."""
+    return isinstance(value, str) or (
+        isinstance(value, list) and all(isinstance(line, str) for line in value)
+    )
 
 
 def may_be_private(output: Mapping[str, Any]) -> bool:
     """Whether an output may be private: it has no label "covered" or "public data", or one that
-    says that it is outside the guarantee. A sentence that stands for a removed one is not.
+    says that it is outside the guarantee, or is of a fit with a seed, which the notebook may have.
+    A sentence that stands for a removed one is not.
     """
     page = "".join(output.get("data", {}).get("text/html", ""))
     has_label = any(label in page for label in _LABELS)
-    return output != _STANDS_FOR and (not has_label or _OUTSIDE in json.dumps(output))
+    is_outside = any(words in json.dumps(output) for words in (_OUTSIDE, SEEDED))
+    return output != _STANDS_FOR and (not has_label or is_outside)
 
 
 def labelled(notebook: Mapping[str, Any]) -> str:
     """The notebook with its labelled outputs; a sentence stands for each of the others.
 
-    Widgets are left out: their state may hold anything.
+    What widgets and other programs keep beside the cells is left out: it may hold anything.
     """
 
     def shown(outputs: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
@@ -131,13 +146,15 @@ def _with_outputs(
     notebook: Mapping[str, Any],
     change: Callable[[Sequence[Mapping[str, Any]]], Sequence[Mapping[str, Any]]],
 ) -> str:
-    cells = [
-        cell | {"outputs": change(cell["outputs"]), "execution_count": None}
-        if "outputs" in cell
-        else cell
-        for cell in notebook["cells"]
-    ]
-    metadata = {name: value for name, value in notebook["metadata"].items() if name != "widgets"}
+    cells = []
+    for cell in notebook["cells"]:
+        made = {name: cell[name] for name in _OF_CELL if name in cell} | {"metadata": {}}
+        if "outputs" in cell:
+            made |= {"outputs": change(cell["outputs"]), "execution_count": None}
+        cells.append(made)
+    metadata = {
+        name: notebook["metadata"][name] for name in _KERNEL if name in notebook["metadata"]
+    }
     return json.dumps({**notebook, "cells": cells, "metadata": metadata}, indent=1) + "\n"
 
 
@@ -146,12 +163,17 @@ def _with_outputs(
 
 def pack(folder: Path, out: Path) -> None:
     """Put the files of a folder into a new zip file, always the same bytes for the same files."""
-    with zipfile.ZipFile(out, "x", zipfile.ZIP_DEFLATED) as archive:
-        for file in sorted(folder.iterdir()):
-            member = zipfile.ZipInfo(file.name)  # of 1980, so that times tell nothing
-            member.compress_type = zipfile.ZIP_DEFLATED
-            member.external_attr = 0o644 << 16
-            archive.writestr(member, file.read_bytes())
+    with out.open("xb") as target:
+        try:
+            with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as archive:
+                for file in sorted(folder.iterdir()):
+                    member = zipfile.ZipInfo(file.name)  # of 1980, so that times tell nothing
+                    member.compress_type = zipfile.ZIP_DEFLATED
+                    member.external_attr = 0o644 << 16
+                    archive.writestr(member, file.read_bytes())
+        except BaseException:
+            out.unlink(missing_ok=True)
+            raise
 
 
 @contextlib.contextmanager
@@ -184,6 +206,8 @@ def _extract(archive: zipfile.ZipFile, folder: Path, name: str) -> None:
     size = sum(member.file_size for member in members)
     if len(names) != len(members) or not all(map(PLAIN_NAME.fullmatch, names)):
         raise ArgumentError("folder", name, "has folders, or names that no release has.")
+    if any(member.compress_type not in _COMPRESSIONS for member in members):
+        raise ArgumentError("folder", name, "is compressed in another way than releases are.")
     if len(members) > _MOST_FILES or size > MOST_BYTES:
         raise ArgumentError(
             "folder",

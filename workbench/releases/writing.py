@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import hashlib
 import json
+import shutil
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
@@ -87,10 +89,11 @@ def release(
     if path.exists() and (is_zip or not path.is_dir() or any(path.iterdir())):
         raise ArgumentError("out", str(out), "must be a new or an empty folder, or a new zip file.")
     rows: dict[str, Any] | None = None
-    if saved.spend and ledger is not False:
+    # one that is named must have it: a fit of a sweep does not know its row
+    if ledger is not False and (saved.spend or ledger is not None):
         book = ledger if isinstance(ledger, Ledger) else Ledger(ledger)
         rows = excerpt(book, saved.spend)
-    with tempfile.TemporaryDirectory(prefix="dpvi-release-") as directory:
+    with _all_or_nothing(path), tempfile.TemporaryDirectory(prefix="dpvi-release-") as directory:
         folder = Path(directory, "release") if is_zip else path
         saved.save(folder)
         texts = {
@@ -116,6 +119,26 @@ def release(
     return path
 
 
+@contextlib.contextmanager
+def _all_or_nothing(path: Path) -> Iterator[None]:
+    """Leave nothing at ``path`` after an error, so that the same call can be made again.
+
+    :raises ArgumentError: naming ``out``, if it cannot be written.
+    """
+    was_there = path.is_dir()  # and empty
+    try:
+        yield
+    except BaseException as error:
+        if path.is_dir():
+            shutil.rmtree(path, ignore_errors=True)
+            if was_there:
+                path.mkdir(exist_ok=True)
+        if isinstance(error, OSError):
+            reason = f"cannot write there ({error.strerror or error})."
+            raise ArgumentError("out", str(path), reason) from error
+        raise
+
+
 def _seal(folder: Path, key: Any) -> None:
     """Write the manifest. :param key: to sign it with; None for no signature."""
     digests = {
@@ -131,8 +154,10 @@ def _seal(folder: Path, key: Any) -> None:
 
 def _without_private_numbers(result: FitResult) -> FitResult:
     """The result without what was computed on private records and has no noise."""
-    if result.metrics_label != "outside the guarantee":
+    if result.metrics_label == "public data":
         return result
+    if result.metrics_label == "covered":  # scores have noise, curves have none
+        return dataclasses.replace(result, history=())
     return dataclasses.replace(result, metrics={}, metric_intervals={}, history=())
 
 

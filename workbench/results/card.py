@@ -18,8 +18,10 @@ from workbench.results.entries import entry_names
 if TYPE_CHECKING:
     from workbench.results.fit_result import FitResult
 
-__all__ = ["card"]
+__all__ = ["SEEDED", "card"]
 
+# whoever knows the seed, which may stand in the cell above
+SEEDED = "The noise of this fit follows from a seed: whoever knows it can take it off."
 _ROWS = 5  # of the summary
 _NEXT = ("result.summary()", "result.plot()", "result.guarantee", 'result.save("folder")')
 
@@ -33,6 +35,8 @@ def card(result: FitResult) -> str:
         _html.quiet(result.message) if result.message else "",
         _html.sentence(guarantee.headline()),
     ]
+    if not guarantee.secure_randomness and guarantee.is_private:
+        blocks.append(_html.sentence(SEEDED))
     blocks.extend(_html.sentence(caution) for caution in result.cautions)
     if result.metrics:
         blocks.append(

@@ -117,7 +117,8 @@ class Finished:
             scores = self.spec.scorer.released(self)
         except Exception as error:  # must not lose what epsilon was spent on
             message = f"scores could not be released ({type(error).__name__})."
-            return dataclasses.replace(outcome, message=message)
+            # nor show the exact ones, which the row would label as covered
+            return dataclasses.replace(outcome, metrics={}, message=message)
         if not scores:
             return outcome
         metrics, intervals = scores["metrics"], scores["metric_intervals"]
