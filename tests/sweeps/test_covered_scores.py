@@ -92,7 +92,7 @@ def test_an_error_in_a_score_loses_no_fit_and_quotes_no_record(private_data, mon
     monkeypatch.setattr(outcomes, "covered_scores", fails)
     table = swept(private_data).table
     assert set(table["status"]) == {"done"}
-    assert set(table["message"]) == {"scores could not be released (ValueError)."}
+    assert set(table["message"]) == {"Scores could not be released (ValueError)."}
 
 
 @pytest.mark.usefixtures("made_up_steps")
@@ -106,6 +106,17 @@ def test_an_error_in_a_score_loses_no_fit_and_quotes_no_record(private_data, mon
 def test_what_cannot_be_scored_is_refused_before_a_step(private_data, change, more, reason):
     with pytest.raises(ArgumentError, match=reason):
         swept(dataclasses.replace(private_data, **change), **more)
+
+
+@pytest.mark.usefixtures("made_up_steps")
+def test_a_fit_of_a_sweep_knows_its_row_of_the_ledger(private_data, tmp_path):
+    book, file = wb.ledger.Ledger(tmp_path / "ledger.sqlite"), tmp_path / "fits.sqlite"
+    fit = swept(private_data, ledger=book, store=file).fit(1)
+    assert {spend.key: spend.guarantee for spend in book.spends()}[fit.spend] == fit.guarantee
+    assert fit.ledger.path == book.path
+    answer = wb.verify(wb.release(fit, tmp_path / "out", ledger=book))
+    assert answer.status != "failed"
+    assert "All 2 fits on these records together" in str(answer)
 
 
 def test_made_up_records_have_no_private_scores():
@@ -141,8 +152,9 @@ def test_a_store_of_before_gets_the_column_and_keeps_its_fits(private_data, tmp_
     file, plain = tmp_path / "fits.sqlite", wb.Privacy()
     former = swept(private_data, store=file, privacy=plain).table
     with sqlite3.connect(file) as database:
-        database.execute("ALTER TABLE fits DROP COLUMN intervals")
-        database.execute("DELETE FROM columns WHERE name = 'intervals'")
+        for name in ("intervals", "spend"):
+            database.execute(f"ALTER TABLE fits DROP COLUMN {name}")
+            database.execute("DELETE FROM columns WHERE name = ?", (name,))
         database.execute("PRAGMA user_version = 2")
     assert swept(private_data, store=file, privacy=plain).table.equals(former)
     assert len(swept(private_data, store=file).table) == 2

@@ -166,7 +166,11 @@ class CoveredScorer(Scorer):
         if not run.is_done:
             return {}
         key = child_key(run.key, Purpose.SCORES)
-        return fields_of(release_of(run, run.plan.score_noise, key).scores)
+        try:
+            return fields_of(release_of(run, run.plan.score_noise, key).scores)
+        except Exception as error:  # which may quote records, and must lose no fit
+            words = f"Scores could not be released ({type(error).__name__})."
+            return {"metrics": {}, "metrics_label": "covered", "message": words}
 
 
 def predicted_of(run: Ended) -> Predicted:

@@ -116,8 +116,9 @@ class CoveredScores:
         """Area under the ROC curve.
 
         A pair of a 1 and a 0 within one bin counts as if log-odds were calibrated there; in the
-        first and the last bin as half. Where more than half of all pairs are within one bin, their
-        order decides, and the interval is wider by what is more than half.
+        first and the last bin as half. Where more than a quarter of all pairs are within one bin,
+        their order matters and is unknown: the interval is wider by half of what is more than a
+        quarter, and by up to a half where all are.
         """
         zeros, ones = self.counts
         noise, above = self.deviation**2, _ABOVE
@@ -138,7 +139,7 @@ class CoveredScores:
 
         of_bins = estimate(pairs / all_pairs if all_pairs > 0 else 0.5, (0.0, 1.0), test)
         within = float(ones @ zeros) / all_pairs if all_pairs > 0 else 1.0
-        unknown = min(max(within - 0.5, 0.0), 0.5)
+        unknown = min(max((within - 0.25) / 2, within - 0.5, 0.0), 0.5)
         low, high = max(of_bins.low - unknown, 0.0), min(of_bins.high + unknown, 1.0)
         return Estimate(of_bins.value, low, high)
 

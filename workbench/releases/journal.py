@@ -45,6 +45,7 @@ _OF_CELL = ("cell_type", "id", "source", "attachments")
 _KERNEL = ("kernelspec", "language_info")
 _OUTSIDE = "outside the guarantee"
 _LABELS = tuple(map(_html.badge, ("covered", "public data")))
+_SHOWN = ("text/html", "text/plain")
 _REMOVED = "This output was removed: the workbench has not labelled it as covered or public data."
 _STANDS_FOR = {"output_type": "stream", "name": "stdout", "text": [f"{_REMOVED}\n"]}
 
@@ -132,9 +133,17 @@ def labelled(notebook: Mapping[str, Any]) -> str:
     """
 
     def shown(outputs: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-        return [_STANDS_FOR if may_be_private(output) else output for output in outputs]
+        return [_STANDS_FOR if may_be_private(output) else _as_text(output) for output in outputs]
 
     return _with_outputs(notebook, shown)
+
+
+def _as_text(output: Mapping[str, Any]) -> Mapping[str, Any]:
+    """An output without what its label says nothing of, such as a picture of something else."""
+    if "data" not in output:
+        return output
+    texts = {name: output["data"][name] for name in _SHOWN if name in output["data"]}
+    return {**output, "data": texts, "metadata": {}}
 
 
 def bare(notebook: Mapping[str, Any]) -> str:

@@ -457,6 +457,7 @@ class PreparedSweep:
             self.statement(),
             self.status,
             self.message,
+            self.reservation.ledger,
         )
 
     def _row(self, run: Run, outcome: Outcome) -> dict[str, Any]:
@@ -466,6 +467,7 @@ class PreparedSweep:
             "message": outcome.message,
             "metrics": outcome.metrics,
             "intervals": outcome.intervals,
+            "spend": self._spends[run.key][1] if run.key in self._spends else "",
             "seconds": outcome.seconds,
             "attempts": int(outcome.status != "refused"),
             "parameters": outcome.params,

@@ -21,11 +21,12 @@ from workbench.sweeps.store import COLUMNS, Store
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+    from workbench.ledger.ledger import Ledger
     from workbench.results import FitResult
 
 __all__ = ["Series", "SweepResult", "series_name"]
 
-_LEFT_OUT = ("key", "fingerprint", "metrics", "intervals", "guarantee", "parameters")
+_LEFT_OUT = ("key", "fingerprint", "metrics", "intervals", "guarantee", "spend", "parameters")
 # settings that a rule or a model's advice may have chosen, as a row has them
 _CHOSEN = ("iterations", "clip", "learning_rate")
 # facts of a guarantee with which the posterior of a release is computed
@@ -84,7 +85,9 @@ class SweepResult:
         statement: str,
         status: str,
         message: str,
+        ledger: Ledger | None = None,
     ) -> None:
+        self._ledger = ledger
         self._grid, self._cells, self._store = grid, cells, store
         self.total, self.statement, self.status, self.message = total, statement, status, message
         self._rows = store.rows(list(cells))
@@ -293,7 +296,8 @@ class SweepResult:
             scores = {"metrics": row["metrics"], "metric_intervals": row["intervals"]}
             scores["metrics_label"] = row["label"]
         prepared.adopt(params, {} if scores else row["metrics"], row["seconds"])
-        return dataclasses.replace(prepared.result(), **scores)
+        of_ledger = {"spend": row["spend"], "ledger": self._ledger}
+        return dataclasses.replace(prepared.result(), **of_ledger, **scores)
 
     def numbers(self, **values: Any) -> list[int]:
         """The numbers of the rows whose columns have these values, such as

@@ -113,16 +113,15 @@ class Finished:
 
     def scored(self, outcome: Outcome) -> Outcome:
         """``outcome`` with the scores that are released of this fit; called once."""
-        try:
-            scores = self.spec.scorer.released(self)
-        except Exception as error:  # must not lose what epsilon was spent on
-            message = f"scores could not be released ({type(error).__name__})."
-            # nor show the exact ones, which the row would label as covered
-            return dataclasses.replace(outcome, metrics={}, message=message)
+        scores = self.spec.scorer.released(self)
         if not scores:
             return outcome
-        metrics, intervals = scores["metrics"], scores["metric_intervals"]
-        return dataclasses.replace(outcome, metrics=metrics, intervals=intervals)
+        return dataclasses.replace(
+            outcome,
+            metrics=scores["metrics"],  # and no exact ones, which the row would call covered
+            intervals=scores.get("metric_intervals", {}),
+            message=scores.get("message", outcome.message),
+        )
 
 
 def plan_of(spec: FitSpec, plans: dict[Any, PrivacyPlan], dimension: int = 1) -> PrivacyPlan:

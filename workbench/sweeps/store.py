@@ -94,6 +94,7 @@ COLUMNS = {
         "what the parameters are: covered, or outside the guarantee",
     ),
     "guarantee": ("TEXT", "of this fit alone, JSON; empty for baselines"),
+    "spend": ("TEXT NOT NULL DEFAULT ''", "its key in the ledger; empty without one"),
     "seconds": ("REAL NOT NULL", "its share of the time that stepping took"),
     "finished": ("TEXT NOT NULL", "when"),
     "parameters": (
@@ -213,7 +214,7 @@ class Store:
             raise sqlite3.DatabaseError("it is a database of another program")
         if number:
             if form == 2:
-                self._add_intervals()
+                self._add_columns()
             elif form != _FORMAT:
                 raise sqlite3.DatabaseError(f"it has format {form}, this version writes {_FORMAT}")
             return
@@ -236,14 +237,15 @@ class Store:
         ):
             self._database.execute(statement)
 
-    def _add_intervals(self) -> None:
-        """Give a file of format 2 the column of intervals, which it lacks."""
-        kind, meaning = COLUMNS["intervals"]
+    def _add_columns(self) -> None:
+        """Give a file of format 2 the columns that it lacks."""
         with self._writing() as database:
             if database.execute("PRAGMA user_version").fetchone() != (2,):
                 return  # another process was first
-            database.execute(f"ALTER TABLE fits ADD COLUMN intervals {kind}")
-            database.execute("INSERT INTO columns VALUES ('intervals', ?)", (meaning,))
+            for name in ("intervals", "spend"):
+                kind, meaning = COLUMNS[name]
+                database.execute(f"ALTER TABLE fits ADD COLUMN {name} {kind}")
+                database.execute("INSERT INTO columns VALUES (?, ?)", (name, meaning))
             database.execute(f"PRAGMA user_version = {_FORMAT}")
 
     # ---- the key ---------------------------------------------------------------------------------

@@ -248,6 +248,7 @@ def _refused(grid: Grid, key: str, cell: Cell, message: str) -> dict[str, Any]:
         "message": message,
         "metrics": {},
         "intervals": {},
+        "spend": "",
         "attempts": 0,
         "seconds": 0.0,
         "finished": now(),
