@@ -569,8 +569,6 @@ class PreparedFit:
             ledger=self.run_log.reservation.ledger,
             versions=versions(),
         )
-        if scores:  # curves have no noise, and would get the label of the scores
-            result = dataclasses.replace(result, history=())
         return dataclasses.replace(result, **scores)
 
     def _posterior(self, last: Snapshot) -> Inferred:

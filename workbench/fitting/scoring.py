@@ -167,10 +167,11 @@ class CoveredScorer(Scorer):
             return {}
         key = child_key(run.key, Purpose.SCORES)
         try:
-            return fields_of(release_of(run, run.plan.score_noise, key).scores)
+            fields = fields_of(release_of(run, run.plan.score_noise, key).scores)
         except Exception as error:  # which may quote records, and must lose no fit
             words = f"Scores could not be released ({type(error).__name__})."
-            return {"metrics": {}, "metrics_label": "covered", "message": words}
+            fields = fields_of({}) | {"message": words}
+        return fields | {"history": ()}  # curves have no noise, and would get this label
 
 
 def predicted_of(run: Ended) -> Predicted:
