@@ -1,5 +1,7 @@
 """A decomposable model of a table's columns, fitted from one release of their marginals."""
 
+import dataclasses
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -176,6 +178,36 @@ def test_other_tables_and_settings_of_steps_are_refused():
     persons = frame(100).assign(person=np.arange(100) // 2)
     with pytest.raises(ArgumentError, match="may have several rows"):
         fit(data_of(persons, unit_id="person", max_rows=2))
+
+
+@pytest.mark.parametrize(
+    ("column", "bins"),
+    [
+        ((0, 10**9, int), {"x": [1]}),
+        ((0, 10**8), {"x": [1.0, 100.0]}),
+        ((10**15, 10**15 + 10**9), {"x": [10**15 + 1]}),
+    ],
+)
+def test_bins_that_encoded_records_do_not_have_are_refused(column, bins):
+    """Else all records at 0 would be counted as above 1."""
+    data = data_of(pd.DataFrame({"x": [column[0]] * 50}), {"x": column})
+    with pytest.raises(ArgumentError, match=r"^bins\['x'\]=.*too narrow for the bounds"):
+        fit(data, [("x",)], bins)
+
+
+@pytest.mark.parametrize("bins", [10**9, {"x": 10**9}])
+def test_more_bins_than_memory_has_are_refused_at_once(bins):
+    data = data_of(pd.DataFrame({"x": [0.5] * 50}), {"x": (0, 1)})
+    with pytest.raises(ArgumentError, match=r"^bins.*=1000000000: must be .*5000"):
+        fit(data, [("x",)], bins)
+
+
+def test_more_levels_than_memory_has_are_refused_at_once():
+    levels = [f"place {number}" for number in range(100_000)]
+    data = data_of(pd.DataFrame({"x": [True] * 9}), {"x": bool})
+    schema = wb.data.Schema({"x": wb.data.Categorical(levels)})
+    with pytest.raises(ArgumentError, match=r"^schema\['x'\]=100000: levels are too many"):
+        fit(dataclasses.replace(data, schema=schema), [("x",)])
 
 
 def test_all_pictures_can_be_drawn(fitted):

@@ -21,7 +21,7 @@ import numpyro
 import numpyro.distributions as dist
 
 from workbench import _validate
-from workbench.data.columns import Boolean, Numeric
+from workbench.data.columns import Boolean, Categorical, Numeric
 from workbench.models.model import CellTable, Model
 from workbench.posterior.joint_cells import LARGEST, Cells
 
@@ -62,6 +62,15 @@ def _of_numbers(name: str, column: Numeric, bins: Bins) -> dict[str, Any]:
     ends = _ends(column, chosen) if isinstance(chosen, int) else _inner_ends(name, column, chosen)
     reach = column.high / 2 - column.low / 2
     scaled = (np.array(ends) - column.middle) / reach
+    nearest = scaled[1:-1] - 0.5 / reach if column.whole else scaled[:-2]
+    if np.any(np.float32(nearest) >= np.float32(scaled[1:-1])):
+        raise _validate.ArgumentError(
+            f"bins[{name!r}]",
+            chosen,
+            f"are too narrow for the bounds {column.low:g} to {column.high:g}: encoded records "
+            "(float32) cannot tell which side of an edge they are on.",
+            remedy="Declare narrower bounds, or take wider bins.",
+        )
     labels = [f"{low:g} to {high:g}" for low, high in itertools.pairwise(ends)]
     if column.whole:
         labels = [
@@ -116,7 +125,8 @@ def codes_of(levels: Sequence[Mapping[str, Any]], x: jax.Array) -> jax.Array:
             code = jnp.sum(encoded[:, :1] >= features[1:bins, 0], axis=1)
             code = jnp.where(encoded[:, -1] >= 0.5, bins, code) if bins < len(widths) else code
         else:
-            code = jnp.argmin(jnp.square(encoded[:, None] - features).sum(axis=2), axis=1)
+            # the nearest, by a product, because columns may have a thousand levels
+            code = jnp.argmax(encoded @ features.T - np.square(features).sum(axis=1) / 2, axis=1)
         codes.append(code)
     return jnp.stack(codes, axis=1)
 
@@ -289,6 +299,13 @@ def mixed_table(
                     remedy=f"Add ({name!r},) for a column that is independent of all others, or "
                     "leave it out of the table.",
                 )
+            if isinstance(column := columns[name], Categorical) and len(column.labels) > LARGEST:
+                raise _validate.ArgumentError(
+                    f"schema[{name!r}]",
+                    len(column.labels),
+                    f"levels are too many: at most {LARGEST} cells are taken.",
+                    remedy="Join levels.",
+                )
         size = _structure(constants(dataset)).ends[-1]
         if size > LARGEST:
             raise _validate.ArgumentError(
@@ -377,11 +394,11 @@ def _checked_marginals(marginals: Marginals) -> str | list[list[str]]:
 
 def _checked_bins(bins: Bins) -> int | dict[str, Any]:
     if not isinstance(bins, Mapping):
-        return _validate.integer("bins", bins, at_least=1)
+        return _validate.integer("bins", bins, at_least=1, at_most=LARGEST)
     return {
         name: list(entry)
         if isinstance(entry, (list, tuple, np.ndarray))
-        else _validate.integer(f"bins[{name!r}]", entry, at_least=1)
+        else _validate.integer(f"bins[{name!r}]", entry, at_least=1, at_most=LARGEST)
         for name, entry in bins.items()
     }
 

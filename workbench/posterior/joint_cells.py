@@ -16,11 +16,15 @@ cells of a clique with the same values of its separator has the prior
     probabilities given the separator ~ Dirichlet(a, ..., a),    log a ~ Normal(-1, 1),
 
 with one a for each clique, so how many cells are rare is learned. The counts without noise, s, are
-unknown. Given a, the probabilities can be integrated out in closed form, or drawn exactly given s
-(Dawid and Lauritzen 1993). So Markov chains (Hamiltonian ones, Neal 2011) move s and a alone. They
-move the number of records and the shares of a separator's records that its cells have, so whatever
-they reach is possible: counts are at least 0, and cliques agree on separators. Counts need not be
-whole.
+unknown. Given s and a, the probabilities are drawn exactly (Dawid and Lauritzen 1993). So Markov
+chains (Hamiltonian ones, Neal 2011) move s and a alone. They move the number of records and the
+shares of a separator's records that its cells have, so whatever they reach is possible: counts are
+at least 0, and cliques agree on separators.
+
+Counts need not be whole, and the shares have the prior of the probabilities. The prior of whole
+counts, products of Gamma(s + a) / (Gamma(s + 1) Gamma(a)), would be wrong between whole numbers: it
+is 1 at 0, but its integral up to a half is next to nothing where a is small. So hardly any cell
+would be empty, and rare cells together would draw mass from frequent ones.
 """
 
 from __future__ import annotations
@@ -47,6 +51,7 @@ LARGEST = 5000  # cells of all marginals together
 _CENTER, _DEVIATION = -1.0, 1.0  # of log a
 _LEAST_NOISE = 0.3  # of a whole number
 _HIDDEN = 0.5  # deviations of the noise, below which it hides a cell
+_SMALL = 0.02  # of all shares of a group, or of the noise of their sum: cells below have nobody
 _BURN_IN = (50, 50, 100)  # transitions, after each of which chains move as far as they have seen
 _APART = 2  # transitions between draws
 _LONGER, _RUNS = 4, 3  # times as long, where chains do not agree; runs at most
@@ -302,6 +307,10 @@ class _Chain:
         size = max(measured.sum() / (len(cells.cliques) - 1), noise, 1.0)
         counts = np.maximum(self._released, _HIDDEN * noise)
         self._usual = np.log(self.groups.sums(counts))
+        together = np.maximum(self.groups.sums(self._released), noise)
+        sizes = self.groups.sizes
+        least = np.minimum(_SMALL / sizes, _SMALL * noise / together / np.sqrt(sizes))
+        self._least = least[self.groups.of_cell]
         largest = np.maximum.reduceat(counts, self.groups.starts, axis=0)
         self._width = np.minimum(noise / largest, 1.0)
         cliques = np.ones((len(cells.cliques), 1))
@@ -364,23 +373,34 @@ class _Chain:
         of_group = table.concentrations[self.groups.cliques]
         return of_group, self.groups.sizes * of_group
 
+    def _of_shares(self, table: _Table) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """The logarithm of s^(a - 1) of shares s, and its slopes in log s and in a.
+
+        What it has below a small t is spread over t instead, so no chain goes far to be at 0:
+
+            (s + t)^(a - 1) + t^(a - 1) / a exp(-s / t).
+        """
+        of_cell, least = self.groups.of_cell, self._least
+        a = table.concentrations[self.groups.cliques][of_cell]
+        shares = np.exp(table.logs)
+        above, log_least = np.log(shares + least), np.log(least)
+        first = (a - 1) * above
+        second = (a - 1) * log_least - np.log(a) - shares / least
+        both = np.logaddexp(first, second)
+        part = np.exp(first - both)
+        slope = shares * (part * (a - 1) / (shares + least) - (1 - part) / least)
+        return both, slope, part * above + (1 - part) * (log_least - 1 / a)
+
     def _log_density(self, states: np.ndarray) -> np.ndarray:
-        """Log density of states given the release, with the probabilities integrated out."""
+        """Log density of states given the release."""
         with np.errstate(all="ignore"):
             table, groups = self.table(states), self.groups
             a, together = self._of_a(table)
-            of_cells = (
-                gammaln(table.counts + a[groups.of_cell])
-                - gammaln(table.counts + 1)
-                + table.logs
-                - 0.5 * self._precision * np.square(self._released - table.counts)
-            )
+            misfit = 0.5 * self._precision * np.square(self._released - table.counts)
+            of_cells = self._of_shares(table)[0] + table.logs - misfit
             of_groups = (
                 gammaln(together)
                 - groups.sizes * gammaln(a)
-                - gammaln(table.above + together)
-                + gammaln(table.above + 1)
-                + (groups.sizes - 1) * np.log(table.above)
                 - 0.5 * np.square((table.norms - self._usual) / self._width)
             )
             standard = (np.log(table.concentrations) - _CENTER) / _DEVIATION
@@ -397,20 +417,16 @@ class _Chain:
             table, groups = self.table(states), self.groups
             a, together = self._of_a(table)
             of_cell, proportions = groups.of_cell, np.exp(table.logs)
-            near = psi(table.counts + a[of_cell])
-            far = psi(table.above + together)
-            direct = (
-                near - psi(table.counts + 1) + self._precision * (self._released - table.counts)
-            )
-            direct_above = psi(table.above + 1) - far + (groups.sizes - 1) / table.above
+            direct = self._precision * (self._released - table.counts)
             of_counts = direct
             for _ in range(groups.depth + 1):
-                of_above = direct_above + groups.sums(of_counts * proportions)
+                of_above = groups.sums(of_counts * proportions)
                 of_counts = direct + groups.above.T @ of_above
-            of_logs = of_counts * table.counts + 1
+            _, of_shares, of_share_a = self._of_shares(table)
+            of_logs = of_counts * table.counts + 1 + of_shares
             of_norms = -(table.norms - self._usual) / self._width**2 - groups.sums(of_logs)
             of_cells = of_logs + of_norms[of_cell] * proportions
-            of_a = groups.sums(near) + groups.sizes * (psi(together) - psi(a) - far)
+            of_a = groups.sums(of_share_a) + groups.sizes * (psi(together) - psi(a))
             first = np.flatnonzero(np.diff(groups.cliques, prepend=-1))
             of_concentrations = table.concentrations * np.add.reduceat(of_a, first, axis=0)
             of_concentrations -= (np.log(table.concentrations) - _CENTER) / _DEVIATION**2
