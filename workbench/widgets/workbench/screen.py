@@ -340,12 +340,9 @@ class Workbench(RunScreen):
             prepared.data, columns.declarations(spec), price_words(columns.price(spec))
         )
         ahead = None if self._shows_fit_of(ready.settings) else ready.promise
+        ended, of_scores = self.outcome.says_what_ended, spec.scorer.cautions(spec, prepared.plan)
         self.privacy.show_outlook(
-            ready.outlook,
-            automatic_values(prepared),
-            ahead,
-            another=self.outcome.says_what_ended,
-            about_scores=spec.scorer.cautions(spec, prepared.plan),
+            ready.outlook, automatic_values(prepared), ahead, another=ended, about_scores=of_scores
         )
         self.model.show_diagram(*ready.diagram)
         if not self._is_running:  # a running fit needs the processor more
