@@ -54,7 +54,7 @@ NO_SCORES = (
 
 
 class ScoreWarning(UserWarning):
-    """Scores through noise of so few records may have more noise than they say."""
+    """Noise will hide scores of so few held-out records."""
 
 
 def scores_ahead(outcome: Outcome, noise_multiplier: float, num_records: int) -> tuple[str, ...]:
