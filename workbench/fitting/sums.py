@@ -184,8 +184,24 @@ class OfRegression:
         return is_better(self._squares(data), num_records, epsilon, delta, spread)
 
 
+class _WholeTable:
+    """A table of which one release is all: its records have one norm, and nothing is clipped."""
+
+    @property
+    def smallest_norm(self) -> float:
+        raise NotImplementedError
+
+    def norm(self, data: Dataset, num_records: int, epsilon: float) -> float:
+        return self.smallest_norm
+
+    def are_better(
+        self, data: Dataset, num_records: int, epsilon: float, delta: float, learns_scales: bool
+    ) -> bool:
+        return True
+
+
 @dataclass(frozen=True, eq=False)
-class OfTable:
+class OfTable(_WholeTable):
     """The moments of a table of numbers.
 
     :param record_model: the user's, split by records. :param columns: D. :param of_site: the sites.
@@ -227,17 +243,9 @@ class OfTable:
         }
         return _with_functions(self.record_model, latents)
 
-    def norm(self, data: Dataset, num_records: int, epsilon: float) -> float:
-        return joint_normal.norm_of(self.columns)
-
-    def are_better(
-        self, data: Dataset, num_records: int, epsilon: float, delta: float, learns_scales: bool
-    ) -> bool:
-        return True
-
 
 @dataclass(frozen=True, eq=False)
-class OfCells:
+class OfCells(_WholeTable):
     """The marginals of a table of levels.
 
     :param record_model: the user's, split by records. :param cells: of the marginals.
@@ -272,14 +280,6 @@ class OfCells:
 
     def _by_site(self, cells: np.ndarray) -> Draws:
         return _with_functions(self.record_model, {self.site: np.asarray(cells, np.float32)})
-
-    def norm(self, data: Dataset, num_records: int, epsilon: float) -> float:
-        return self.smallest_norm
-
-    def are_better(
-        self, data: Dataset, num_records: int, epsilon: float, delta: float, learns_scales: bool
-    ) -> bool:
-        return True
 
 
 def _with_functions(model: RecordModel, latents: Draws) -> Draws:

@@ -26,7 +26,7 @@ import sqlite3
 import uuid
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from workbench import __version__, _folders, _validate
 from workbench.ledger import _relatives, _rows, owners
@@ -35,8 +35,10 @@ from workbench.ledger.budget import BudgetStatus, CapError
 from workbench.ledger.entries import OVERRIDE, Entry, Spend, event_of
 from workbench.ledger.file import LedgerFile, check_pages, fact, now
 from workbench.ledger.renyi_filter import Cap
-from workbench.ledger.report import BudgetReport
 from workbench.privacy.guarantee import Guarantee
+
+if TYPE_CHECKING:
+    from workbench.ledger.report import BudgetReport
 
 __all__ = [
     "BudgetStatus",
@@ -273,6 +275,8 @@ class Ledger:
 
         :param time: that the report states; by default now.
         """
+        from workbench.ledger.report import BudgetReport  # with yaml, which no fit needs
+
         groups: list[BudgetStatus] = []
         shown: set[int] = set()
         for entry in self.datasets():
