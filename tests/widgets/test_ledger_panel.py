@@ -399,6 +399,16 @@ def test_a_cap_refuses_beforehand_and_a_reason_holds_for_one_fit(book, screens, 
     assert not screen.ledger.reason.visible
 
 
+def test_reading_the_ledger_again_does_not_drop_the_plan_that_is_being_computed(
+    book, screens, private_data
+):
+    screen = screens(data=private_data, epsilon=5.0, iterations=40)
+    screen.privacy.epsilon.value = "2"
+    screen.ledger.refresh.click()
+    settled(screen)
+    assert "epsilon 2" in screen.privacy._headline.value
+
+
 @pytest.mark.thorough
 def test_what_fits_in_the_place_of_a_refused_fit_does(book, screens, private_data):
     spend(book, private_data, 1.0)

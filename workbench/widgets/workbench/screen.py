@@ -372,9 +372,9 @@ class Workbench(RunScreen):
         return self.ledger.look(ready.prepared, ready.settings.over_cap, resumable)
 
     def _look_again(self) -> None:
-        """Read the ledger again in the background."""
+        """Read the ledger again in the background; a plan that is being computed does so itself."""
         ready = self._ready
-        if ready is not None:
+        if ready is not None and self._is_wanted(ready.settings):
             self._outlooks.ask(
                 lambda: self._look_up(ready), lambda report: self._show_spent(ready, report)
             )
