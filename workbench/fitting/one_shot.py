@@ -254,10 +254,11 @@ def one_shot_for(
         )
     except PrivacyModelError as error:
         if is_asked:
+            argument, value, others = "estimator", STATISTICS, f"{model.name} and {data.name}"
+            if request.estimator is None:
+                argument, value, others = "model", model.name, data.name
             raise _validate.ArgumentError(
-                "estimator",
-                STATISTICS,
-                f"cannot be used with {model.name} and {data.name}: {error}.",
+                argument, value, f"cannot be used with {others}: {error}."
             ) from None
         return None
 
@@ -272,7 +273,10 @@ def _split(model: Model, data: Dataset, constants: Mapping[str, Any], num_record
             "the model declares no linear predictor with normal residuals (Model.linear)"
         )
     if data.units is not None:
-        raise PrivacyModelError(f"a {data.unit} may have several rows")
+        raise PrivacyModelError(
+            f"a {data.unit} may have several rows, and the release needs one of each {data.unit}, "
+            "such as the last or their means"
+        )
     if any(map(is_at_rest, data.train)):
         raise PrivacyModelError("the data set stays in a file")
     record = tuple(jax.ShapeDtypeStruct(array.shape[1:], array.dtype) for array in data.train)
