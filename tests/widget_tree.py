@@ -21,6 +21,11 @@ def seen_by_a_user(screen):
 
 def settled(screen, patience):
     """The screen, when the consequences of a change are shown. :param patience: seconds."""
-    assert screen._outlooks.wait(patience)
-    assert screen._compilations.wait(patience)
+    for worker in (
+        screen._outlooks,  # asks the next two
+        screen._compilations,
+        screen._prices,
+        screen.outcome._latest,
+    ):
+        assert worker.wait(patience)
     return screen

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from workbench.releases import release, verify
     from workbench.results import FitResult, load
     from workbench.results.combining import combine
+    from workbench.results.survival import survival
     from workbench.sweeps.sweeping import sweep
 
 __version__ = "0.1.0"
@@ -66,6 +67,7 @@ _NAMES = {
     "audit": "workbench.auditing",
     "choose": "workbench.fitting.choosing",
     "combine": "workbench.results.combining",
+    "survival": "workbench.results.survival",
     "cross_validate": "workbench.fitting.cross_validation",
     "evaluate": "workbench.fitting.evaluating",
     "Privacy": "workbench.fitting.groups",

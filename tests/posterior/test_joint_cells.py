@@ -92,16 +92,19 @@ def of_whole_counts(released, noise):
     of one marginal, for each of many concentrations.
     """
     cells, counts = len(released), np.arange(int(max(released) + 6 * noise))
+    size = max(released.sum(), noise, 1)
+    most = max(1 / np.sqrt(cells * (noise / size) ** 2 + 1 / size) - 1, 0.5) / cells
     moments = []
-    for standard in np.linspace(-3.5, 3.5, 29):
+    for standard in np.linspace(-4.5, 3.5, 161):
         a = np.exp(-1 + standard)
+        beyond = max(np.log(a / most), 0) / 0.1
         likely = [-0.5 * ((counts - number) / noise) ** 2 for number in released]
         prior = special.gammaln(counts + a) - special.gammaln(counts + 1) - special.gammaln(a)
         first, *others = [np.exp(log + prior) for log in likely]
         others = functools.reduce(np.convolve, others)
         total = counts[:, None] + np.arange(len(others))
         logs = special.gammaln(total + 1) - special.gammaln(total + cells * a)
-        logs += special.gammaln(cells * a) - standard**2 / 2
+        logs += special.gammaln(cells * a) - standard**2 / 2 - beyond**2 / 2
         weights = first[:, None] * others * np.exp(logs)
         shape, together = counts[:, None] + a, total + cells * a
         mean = shape / together
@@ -131,7 +134,7 @@ def test_it_is_that_of_all_whole_counts(released, noise):
     """Also where nearly all cells are empty, and noise hides it."""
     mean, deviation = of_whole_counts(np.array(released, float), noise)
     cells = Cells.of([len(released)], [(0,)])
-    drawn = draw(np.array(released, float), noise, cells, 2000, np.random.default_rng(2))
+    drawn = draw(np.array(released, float), noise, cells, 6000, np.random.default_rng(2))
     assert drawn.have_settled
     assert drawn.cells[:, 0].mean() == pytest.approx(mean, abs=0.25 * deviation)
     assert drawn.cells[:, 0].std() == pytest.approx(deviation, rel=0.25)

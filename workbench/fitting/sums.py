@@ -45,6 +45,8 @@ _SQUARE = 0.4
 # N epsilon / columns, its cube root, from which on there is so little noise that all weights are 1
 _ENOUGH = 20.0
 
+_NAMED = 3  # of the places where noise hides cells
+
 Draws = dict[str, np.ndarray]  # of all sites, ``{site: array[draws, ...]}``
 
 
@@ -276,7 +278,27 @@ class OfCells(_WholeTable):
         generator: np.random.Generator,
     ) -> tuple[Draws, str]:
         drawn = joint_cells.draw(released, deviation, self.cells, count, generator)
-        return self._by_site(drawn.cells), _doubt(drawn)
+        leans = joint_cells.leaning(drawn, released, deviation, self.cells)
+        doubts = filter(None, (_doubt(drawn), self._words_on(leans)))
+        return self._by_site(drawn.cells), "; ".join(doubts)
+
+    def _words_on(self, leans: Sequence[joint_cells.Leaning]) -> str:
+        """That noise hides cells, with the first ones."""
+        if not leans:
+            return ""
+        names = [
+            " x ".join(self.levels[index]["name"] for index in clique)
+            + (f" with {self.levels[column]['name']} = {self.levels[column]['labels'][level]}")
+            * (column >= 0)
+            for clique, column, level in leans
+        ]
+        more = f" and {len(names) - _NAMED} more" * (len(names) > _NAMED)
+        return (
+            f"too few records are in the cells of {', '.join(names[:_NAMED])}{more}. The prior, "
+            "under which cells are alike, moves what adds up many of them, such as a mean or a "
+            "survival curve, by much of its standard deviation; take fewer bins or smaller "
+            "marginals"
+        )
 
     def _by_site(self, cells: np.ndarray) -> Draws:
         return _with_functions(self.record_model, {self.site: np.asarray(cells, np.float32)})

@@ -43,9 +43,13 @@ Bins = int | Mapping[str, int | Sequence[float]]
 
 
 def _levels_of(name: str, column: Column, bins: Bins) -> dict[str, Any]:
-    """A column's levels: the features of each, by how much the first of them is spread over a bin,
-    and labels.
+    """A column's name and levels: the features of each, by how much the first of them is spread
+    over a bin, and labels.
     """
+    return {"name": name, **_coding_of(name, column, bins)}
+
+
+def _coding_of(name: str, column: Column, bins: Bins) -> dict[str, Any]:
     if isinstance(column, Numeric):
         return _of_numbers(name, column, bins)
     if isinstance(column, Boolean):

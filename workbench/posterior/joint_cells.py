@@ -45,10 +45,11 @@ from scipy.special import gammaln, psi
 from workbench.posterior._ellipses import CHAINS, SETTLED, r_hat
 from workbench.posterior.statistics import SITE
 
-__all__ = ["LARGEST", "Cells", "Draws", "draw", "model_of", "norm_of", "prior_draws"]
+__all__ = ["LARGEST", "Cells", "Draws", "draw", "leaning", "model_of", "norm_of", "prior_draws"]
 
 LARGEST = 5000  # cells of all marginals together
 _CENTER, _DEVIATION = -1.0, 1.0  # of log a
+_BEYOND = 0.1  # deviation of log a above the largest one
 _LEAST_NOISE = 0.3  # of a whole number
 _HIDDEN = 0.5  # deviations of the noise, below which it hides a cell
 _SMALL = 0.02  # of all shares of a group, or of the noise of their sum: cells below have nobody
@@ -56,9 +57,14 @@ _BURN_IN = (50, 50, 100)  # transitions, after each of which chains move as far 
 _APART = 2  # transitions between draws
 _LONGER, _RUNS = 4, 3  # times as long, where chains do not agree; runs at most
 _LENGTH, _LONGEST = 3.0, 40  # of a transition, and its steps, at most
+_LARGEST_PULL = 0.75  # of the prior, in standard deviations
+_TREND = math.sqrt(3) / 4  # of half the cells, in deviations of a cell
 _ACCEPTED = 0.8  # share of transitions
 # by which an adaptation changes scales: cells near 0 have long tails that no step has to cross
 _RESCALED = (0.01, 1.5)
+
+
+Leaning = tuple[tuple[int, ...], int, int]
 
 
 class Cells(NamedTuple):
@@ -132,10 +138,12 @@ class Draws(NamedTuple):
 
     :param cells: probabilities of all cells, clique after clique, float[draws, k].
     :param spread: the largest R-hat.
+    :param concentrations: the mean a of each clique, float[M].
     """
 
     cells: np.ndarray
     spread: float
+    concentrations: np.ndarray
 
     @property
     def have_settled(self) -> bool:
@@ -187,7 +195,47 @@ def draw(
     flat = np.concatenate(states, axis=1)[:, :count]
     table = chain.table(flat)
     probabilities = _probabilities(chain.groups, table.counts, table.concentrations, generator)
-    return Draws(probabilities[:, -len(released) :], spread)
+    concentrations = table.concentrations[1:].mean(axis=1)
+    return Draws(probabilities[:, -len(released) :], spread, concentrations)
+
+
+def leaning(drawn: Draws, released: np.ndarray, noise: float, cells: Cells) -> list[Leaning]:
+    """Where the prior, under which all cells of a group are alike, moves what adds up many of them
+    by much of its standard deviation: (columns of the marginal, column, level), with -1, -1 for the
+    whole marginal.
+
+    The prior knows no order of levels. Where neighbours are alike and ends are not, it moves them
+    all in the same direction, and a mean or a cumulative share with them.
+
+    :param released: as of ``draw``, as is ``noise``.
+    """
+    total, ends = max(float(np.sum(released)) / len(cells.cliques), 1.0), cells.ends
+    leans = []
+    for number, clique in enumerate(cells.cliques):
+        shares = drawn.cells[:, ends[number] : ends[number + 1]].mean(axis=0)
+        table, a = total * shares.reshape(cells.shape(clique)), drawn.concentrations[number]
+        if _pull(table.size, np.array(total), a, noise) > _LARGEST_PULL:
+            leans.append((clique, -1, -1))
+            continue
+        for axis, column in enumerate(clique):
+            counts = table.sum(axis=tuple({*range(table.ndim)} - {axis}))
+            pulls = _pull(table.size // len(counts), counts, a, noise)
+            hidden = np.flatnonzero(pulls > _LARGEST_PULL).tolist()
+            leans += [(clique, column, level) for level in hidden]
+    return leans
+
+
+def _pull(size: int, counts: np.ndarray, a: float, noise: float) -> np.ndarray:
+    """By how many standard deviations the prior moves the share of half of ``size`` cells that grow
+    from the first to the last, by as much as a says that cells differ.
+
+    :param counts: records in these cells.
+    """
+    data = size * np.square(noise / counts) + 1 / counts  # four times the variance
+    prior = 1 / (size * a + 1)
+    weight = data / (data + prior)
+    away = min(_TREND / math.sqrt(a), 0.25)
+    return 2 * away * weight / np.sqrt(data * (1 - weight))
 
 
 def prior_draws(cells: Cells, count: int, generator: Generator) -> np.ndarray:
@@ -272,6 +320,21 @@ def _probabilities(
     return groups.counts(proportions, np.ones(counts.shape[1]))[0].T
 
 
+def _largest_concentration(groups: _Groups, total: float, noise: float) -> np.ndarray:
+    """log a of each clique with which the prior moves the share of half of a usual group's cells by
+    half a standard deviation at most, float[M, 1]; see ``leaning``.
+
+    A larger one would be learned where cells are nearly alike, and make sure that they all are.
+
+    :param total: of all records. :param noise: in each cell.
+    """
+    sizes = groups.sizes[np.unique(groups.cliques, return_index=True)[1]]
+    usual = total / np.bincount(groups.cliques)[:, None]
+    deviation = np.sqrt(sizes * np.square(noise / usual) + 1 / usual)  # twice that of the share
+    largest: np.ndarray = np.log(np.maximum(1 / deviation - 1, 0.5) / sizes)
+    return largest
+
+
 class _Table(NamedTuple):
     """What states say. Arrays have a column for each chain.
 
@@ -313,10 +376,11 @@ class _Chain:
         self._least = least[self.groups.of_cell]
         largest = np.maximum.reduceat(counts, self.groups.starts, axis=0)
         self._width = np.minimum(noise / largest, 1.0)
-        cliques = np.ones((len(cells.cliques), 1))
-        self._center = np.vstack([[[math.log(size)]], np.log(counts), _CENTER * cliques])
+        self._most = _largest_concentration(self.groups, size, noise)
+        of_a = np.minimum(_CENTER, self._most)
+        self._center = np.vstack([[[math.log(size)]], np.log(counts), of_a])
         self._scale = np.vstack(
-            [[[noise / size]], np.minimum(noise / counts, 1.0), _DEVIATION * cliques]
+            [[[noise / size]], np.minimum(noise / counts, 1.0), _DEVIATION * np.ones_like(of_a)]
         )
         self._log_step = math.log(0.3)
         self.states = 0.1 * generator.standard_normal((len(self._center), chains))
@@ -403,12 +467,14 @@ class _Chain:
                 - groups.sizes * gammaln(a)
                 - 0.5 * np.square((table.norms - self._usual) / self._width)
             )
-            standard = (np.log(table.concentrations) - _CENTER) / _DEVIATION
+            logs = np.log(table.concentrations)
+            standard = (logs - _CENTER) / _DEVIATION
+            beyond = np.maximum(logs - self._most, 0) / _BEYOND
             return (
                 of_cells.sum(axis=0)
                 + of_groups.sum(axis=0)
                 + np.log(table.above[0])
-                - 0.5 * np.square(standard).sum(axis=0)
+                - 0.5 * (np.square(standard) + np.square(beyond)).sum(axis=0)
             )
 
     def _slope(self, states: np.ndarray) -> np.ndarray:
@@ -429,6 +495,8 @@ class _Chain:
             of_a = groups.sums(of_share_a) + groups.sizes * (psi(together) - psi(a))
             first = np.flatnonzero(np.diff(groups.cliques, prepend=-1))
             of_concentrations = table.concentrations * np.add.reduceat(of_a, first, axis=0)
-            of_concentrations -= (np.log(table.concentrations) - _CENTER) / _DEVIATION**2
+            logs = np.log(table.concentrations)
+            of_concentrations -= (logs - _CENTER) / _DEVIATION**2
+            of_concentrations -= np.maximum(logs - self._most, 0) / _BEYOND**2
             of_total = of_above[:1] * table.above[:1] + 1
             return self._scale * np.vstack([of_total, of_cells, of_concentrations])

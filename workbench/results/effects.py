@@ -30,7 +30,15 @@ if TYPE_CHECKING:
     from workbench.results.fit_result import FitResult
     from workbench.results.prediction import Records
 
-__all__ = ["Comparisons", "Effects", "comparisons", "effects", "formula_of", "intervals"]
+__all__ = [
+    "Comparisons",
+    "Effects",
+    "comparisons",
+    "effects",
+    "formula_of",
+    "interval_table",
+    "intervals",
+]
 
 _POINTS = 41  # of a grid over a declared range
 _MOST_ROWS = 2000
@@ -91,7 +99,8 @@ class Effects:
     def _words(self) -> str:
         settings = ", ".join(f"{name}={value}" for name, value in self.at.items())
         warning = f" {self.warning}" if self.warning else ""
-        return f"Expected response ({self.label}){' at ' + settings if settings else ''}.{warning}"
+        quantity = self.response[0].upper() + self.response[1:]
+        return f"{quantity} ({self.label}){' at ' + settings if settings else ''}.{warning}"
 
 
 class Comparisons(Effects):
@@ -142,7 +151,7 @@ def effects(
         )
     series = classes or tuple(map(str, lines)) or ("",)
     names = {column: chosen} | ({by or "class": series} if len(series) > 1 or by else {})
-    table = _table(draws, list(names), itertools.product(*names.values()), interval, kind)
+    table = interval_table(draws, list(names), itertools.product(*names.values()), interval, kind)
     return Effects(column, chosen, series, draws, fixed, *_facts(result, table, interval))
 
 
@@ -170,7 +179,9 @@ def comparisons(
     words = tuple(f"{chosen[later]} - {chosen[first]}" for first, later in pairs)
     series = classes or ("",)
     names = {"difference": words} | ({"class": series} if len(series) > 1 else {})
-    table = _table(differences, list(names), itertools.product(*names.values()), interval, kind)
+    table = interval_table(
+        differences, list(names), itertools.product(*names.values()), interval, kind
+    )
     table["share above 0"] = np.mean(differences > 0, axis=0).ravel()
     return Comparisons(column, words, series, differences, fixed, *_facts(result, table, interval))
 
@@ -181,7 +192,7 @@ def intervals(result: FitResult, records: Records, interval: float, kind: str) -
     classes = _classes(result, draws)
     index = records.index if isinstance(records, pd.DataFrame) else range(draws.shape[1])
     names = {"record": index} | ({"class": classes} if classes else {})
-    return _table(draws, list(names), itertools.product(*names.values()), interval, kind)
+    return interval_table(draws, list(names), itertools.product(*names.values()), interval, kind)
 
 
 # ---- rows of declarations ------------------------------------------------------------------------
@@ -396,7 +407,7 @@ def _classes(result: FitResult, draws: np.ndarray) -> tuple[str, ...]:
     )
 
 
-def _table(
+def interval_table(
     draws: np.ndarray, names: list[str], rows: Iterable[Any], interval: float, kind: str
 ) -> pd.DataFrame:
     """Mean, sd and interval of each entry behind the axis of draws."""
