@@ -17,6 +17,7 @@ from workbench.data.dataset import EVALUATION_LABELS
 from workbench.privacy.gradient_norms import GradientNorms
 from workbench.privacy.guarantee import Guarantee
 from workbench.results import arviz_adapter, summaries
+from workbench.results.chains import chains_of
 from workbench.results.scores import Scores
 
 if TYPE_CHECKING:
@@ -35,14 +36,19 @@ if TYPE_CHECKING:
 __all__ = ["FitResult", "HistoryPoint", "IntervalWarning"]
 
 _INFERENCE = {
-    "noise-aware": "independent draws from a posterior that counts the privacy noise (DP-VI, "
-    "regression on the release)",
+    "noise-aware": "draws from a posterior that counts the privacy noise (DP-VI, regression on the "
+    "release); those of the curvature are of Markov chains",
     "sums": "draws from a posterior that counts the privacy noise (Markov chains, given noised "
     "sums)",
     "variational": "independent draws from a variational posterior (DP-VI)",
     "normal likelihood": "draws from a posterior whose likelihood is taken to be normal, without "
     "privacy",
 }
+
+_NO_LOG_LIKELIHOOD = (
+    "none: it would have a number for each private record. az.loo and az.waic cannot be had; "
+    "wb.evaluate(result, records, against=other, epsilon=...) compares fits within a guarantee"
+)
 
 
 class IntervalWarning(UserWarning):
@@ -80,7 +86,7 @@ class FitResult:
     :param data: public facts about the data set.
     :param settings: all settings of the run.
     :param params: constrained parameters of guide and model, ``{name: array}``.
-    :param draws: independent draws from the posterior, ``{site: array[draws, ...]}``.
+    :param draws: from the posterior, ``{site: array[draws, ...]}``, of all Markov chains in turn.
     :param coordinates: labels for the entries of vector-valued sites.
     :param history: metrics over steps.
     :param metrics: the last ones: "elbo" (nats per evaluation record) and the model's own, such as
@@ -162,9 +168,13 @@ class FitResult:
 
     @functools.cached_property
     def posterior(self) -> Any:
-        """The posterior draws as an ArviZ object (InferenceData in ArviZ 0.23, DataTree in 1.x).
+        """The posterior draws as an ArviZ object (InferenceData in ArviZ 0.23, DataTree in 1.x), in
+        four or five chains.
 
-        Where ``posterior_kind`` is "noise-aware", they count the privacy noise besides what the
+        Its attribute "chains" says which Markov chains they are, if any. It has no group
+        "log_likelihood", which would have a number for each private record, so ``az.loo`` and
+        ``az.waic`` cannot be had; ``wb.evaluate`` scores and compares fits. ``inference_data`` adds
+        prior and predictions. Where ``posterior_kind`` is "noise-aware", they count the privacy noise besides what the
         data leave open (``posterior.noise_aware``). Else they are the guide's, and
         ``interval_warning`` says how far too narrow they may be.
         """
@@ -204,22 +214,30 @@ class FitResult:
         """
         return self.variational_draws or self.draws
 
-    def posterior_of(self, draws: dict[str, np.ndarray], kind: str = "") -> Any:
+    def posterior_of(
+        self,
+        draws: dict[str, np.ndarray],
+        kind: str = "",
+        **beside: Mapping[str, np.ndarray],
+    ) -> Any:
         """``draws`` as an ArviZ object with this result's coordinates, guarantee and label.
 
-        :param kind: of posterior; the result's own by default.
+        :param kind: of posterior; the result's own by default. :param beside: further groups, as of
+            ``arviz_adapter.to_posterior``.
         """
-        kind = (
-            "sums"
-            if self.settings.get("estimator") == "statistics"
-            else kind or self.posterior_kind
-        )
+        kind = self._draws_kind(kind)
         attributes = {
             "guarantee": self.guarantee.headline(),
             "label": self.release_label,
             "inference": _INFERENCE[kind],
+            "log_likelihood": _NO_LOG_LIKELIHOOD,
         }
-        return arviz_adapter.to_posterior(draws, self.coordinates, attributes)
+        chains = chains_of(kind, max(map(len, draws.values()), default=0))
+        return arviz_adapter.to_posterior(draws, self.coordinates, attributes, chains, **beside)
+
+    def _draws_kind(self, kind: str = "") -> str:
+        is_of_sums = self.settings.get("estimator") == "statistics"
+        return "sums" if is_of_sums else kind or self.posterior_kind
 
     @functools.cached_property
     def sorted_draws(self) -> dict[str, np.ndarray]:
