@@ -12,15 +12,18 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
 
-from workbench.results.chains import Chains
+from workbench.results.chains import Chains, chains_of
 
 if TYPE_CHECKING:
     import h5py
+
+    from workbench.results.fit_result import FitResult
 
 __all__ = [
     "LinksError",
     "chain_statistics",
     "load_draws",
+    "posterior_of",
     "save_draws",
     "to_posterior",
     "words_on_tails",
@@ -28,6 +31,20 @@ __all__ = [
 
 _ENGINE = "h5netcdf"
 _INDEPENDENT = Chains()
+Groups = Mapping[str, Mapping[str, np.ndarray]]
+_INFERENCE = {
+    "noise-aware": "draws from a posterior that counts the privacy noise (DP-VI, regression on the "
+    "release); those of the curvature are of Markov chains",
+    "sums": "draws from a posterior that counts the privacy noise (Markov chains, given noised "
+    "sums)",
+    "variational": "independent draws from a variational posterior (DP-VI)",
+    "normal likelihood": "draws from a posterior whose likelihood is taken to be normal, without "
+    "privacy",
+}
+_NO_LOG_LIKELIHOOD = (
+    "none: it would have a number for each private record. az.loo and az.waic cannot be had; "
+    "wb.evaluate(result, records, against=other, epsilon=...) compares fits within a guarantee"
+)
 _LONG_TAILS = (
     " Some have longer tails than a normal distribution, so an sd may look large beside its "
     "interval."
@@ -46,12 +63,29 @@ def _arviz() -> ModuleType:
     return arviz
 
 
+def posterior_of(
+    result: FitResult,
+    draws: Mapping[str, np.ndarray],
+    kind: str,
+    beside: Groups | None = None,
+) -> Any:
+    """See ``FitResult.posterior_of``. :param kind: of the draws, as of ``chains_of``."""
+    attributes = {
+        "guarantee": result.guarantee.headline(),
+        "label": result.release_label,
+        "inference": _INFERENCE[kind],
+        "log_likelihood": _NO_LOG_LIKELIHOOD,
+    }
+    chains = chains_of(kind, max(map(len, draws.values()), default=0))
+    return to_posterior(draws, result.coordinates, attributes, chains, beside)
+
+
 def to_posterior(
     draws: Mapping[str, np.ndarray],
     coordinates: Mapping[str, Any],
     attributes: Mapping[str, Any],
     chains: Chains = _INDEPENDENT,
-    **beside: Mapping[str, np.ndarray],
+    beside: Groups | None = None,
 ) -> Any:
     """Posterior draws as an ArviZ object (InferenceData or DataTree), in several chains.
 
@@ -67,7 +101,7 @@ def to_posterior(
     count = max(map(len, draws.values()), default=0)
     order = chains.order(count)
     groups = {"posterior": {name: np.asarray(value)[order] for name, value in draws.items()}}
-    groups |= {group: dict(values) for group, values in beside.items() if values}
+    groups |= {group: dict(values) for group, values in (beside or {}).items() if values}
     dims: dict[str, list[str]] = {}
     coords: dict[str, list[str]] = {}
     for name, entries in coordinates.items():
