@@ -72,6 +72,6 @@ def test_private_records_are_outside_the_guarantee(done, private_data):
 
 
 def test_leaving_out_records_is_impossible_and_attributes_say_it(done):
-    with pytest.raises(TypeError, match="log.likelihood"):
+    with pytest.raises(TypeError, match=r"log.likelihood"):
         arviz_adapter._arviz().loo(done.posterior)
     assert "wb.evaluate" in done.posterior["posterior"].attrs["log_likelihood"]
