@@ -21,7 +21,7 @@ __all__ = ["CoefficientTable", "coefficient_table"]
 
 _DIAGNOSTICS = (
     "An sd near the prior's says that little was learned. ess: how many independent draws say as "
-    "much of the mean. r_hat: near 1 where chains agree; above 1.01, they have not settled."
+    "much of the mean, which is exact to about sd / sqrt(ess). r_hat: near 1 where chains agree."
 )
 _NARROW = 80  # characters of a printed line at least
 

@@ -187,8 +187,8 @@ class FitResult:
         ArviZ's plots take them.
 
         >>> result = wb.fit("logistic", "breast_cancer", epsilon=1.0)
-        >>> result.inference_data()["posterior_predictive"]["obs"].shape
-        (4, 50, 114)
+        >>> result.inference_data()["posterior_predictive"]["y"].shape
+        (4, 50, 111)
 
         :param data: whose evaluation records are predicted, by default the fit's own if they are
             public, else none are; or the rows of a table, for a formula. Records that are not
