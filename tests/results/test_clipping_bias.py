@@ -159,6 +159,13 @@ def test_whether_the_fit_had_arrived_is_kept(done, tmp_path, quick_report):
         assert wb.load(tmp_path).convergence == kept
 
 
+def test_rows_of_one_name_have_one_line_each(done):
+    """As the levels of a categorical response may."""
+    twice = {"weights": ["a"] * 30}
+    table = dataclasses.replace(done, coordinates=twice, data={**done.data, "schema": None})
+    assert len(table.coefficients(diagnostics=True)) == 31
+
+
 def test_diagnostics_must_be_true_or_false(short):
     with pytest.raises(ArgumentError, match="diagnostics"):
         short.coefficients(diagnostics="yes")

@@ -40,7 +40,7 @@ def clipping_bias(result: FitResult) -> ClippingBias:
     """What clipping did to scales and shapes, from the release alone."""
     from workbench.results import description
 
-    is_clipped = result.guarantee.is_private and result.settings["estimator"] != "statistics"
+    is_clipped = result.guarantee.is_private and result.draws_kind != "sums"
     mark, reason = _verdict(result.gradient_norms) if is_clipped else ("", "")
     sites = description.scales_and_shapes(result) if mark else ()
     if not sites:

@@ -36,11 +36,11 @@ def table(
     coefficients, beside, ratio = _rows(result)
     summary = _summary(coefficients, beside, ratio, interval, kind)
     if has_diagnostics:
-        summary = summary.iloc[:, :5].join(_diagnostics(result, [*coefficients, *beside]))
+        summary = summary.iloc[:, :5].assign(**_diagnostics(result, [*coefficients, *beside]))
     return coefficient_table(result, summary, interval, kind, has_diagnostics)
 
 
-def _diagnostics(result: FitResult, rows: list[_Row]) -> pd.DataFrame:
+def _diagnostics(result: FitResult, rows: list[_Row]) -> dict[str, np.ndarray]:
     """Mean and sd of the prior in own units, NaN where it cannot be drawn from, effective sample
     size and R-hat of each row.
     """
@@ -53,8 +53,7 @@ def _diagnostics(result: FitResult, rows: list[_Row]) -> pd.DataFrame:
         moments = np.stack([of_prior.mean(axis=0), of_prior.std(axis=0, ddof=1)])
     chains = chains_of(result.draws_kind, len(draws))
     columns = [*moments, *arviz_adapter.chain_statistics(draws, chains)]
-    names = ["prior mean", "prior sd", "ess", "r_hat"]
-    return pd.DataFrame(dict(zip(names, columns, strict=True)), index=[row.name for row in rows])
+    return dict(zip(("prior mean", "prior sd", "ess", "r_hat"), columns, strict=True))
 
 
 class Ranked(NamedTuple):

@@ -58,12 +58,11 @@ def scales_and_shapes(result: FitResult) -> tuple[str, ...]:
         return ()
     model = result.predictor.model
     try:
-        trace = relations.trace_of(
-            model.model, *relations.blank(model, _records(result), result.constants, 2)
-        )
+        arguments = relations.blank(model, _records(result), result.constants, 2)
+        sites = relations.trace_of(model.model, *arguments).items()
+        return tuple(name for name, site in sites if name in result.draws and _has_bounds(site))
     except Exception:  # users' models can fail in any way on blank records
         return ()
-    return tuple(name for name, site in trace.items() if name in result.draws and _has_bounds(site))
 
 
 def _has_bounds(site: dict) -> bool:
@@ -85,11 +84,10 @@ def prior_draws(result: FitResult) -> dict[str, np.ndarray]:
     if not result.model_is_known or result.predictor.model.table is not None:
         return {}
     model = result.predictor.model
-    records, keywords = relations.blank(model, _records(result), result.constants, 2)
 
     def one(key: jax.Array) -> dict[str, jax.Array]:
-        seeded = handlers.trace(handlers.seed(model.model, key))
-        sites = seeded.get_trace(*records, **keywords)
+        records, keywords = relations.blank(model, _records(result), result.constants, 2)
+        sites = handlers.trace(handlers.seed(model.model, key)).get_trace(*records, **keywords)
         return {name: sites[name]["value"] for name in result.draws if name in sites}
 
     number = max(map(len, result.draws.values()), default=0)

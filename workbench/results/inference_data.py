@@ -34,7 +34,7 @@ def inference_data(result: FitResult, data: Dataset | pd.DataFrame | None, seed:
     order = chains_of(result.draws_kind, count).order(count)
     prior = result.in_order(description.prior_draws(result))
     groups["prior"] = {name: values[order] for name, values in prior.items()}
-    if result.draws and (data is not None or result.public_records is not None):
+    if data is not None or (result.public_records is not None and _draws_one_site(result)):
         groups |= _predicted(result, data, order, seed)
     answer = result.posterior_of(result.sorted_draws, beside=groups)
     if "observed_data" in groups:
@@ -42,6 +42,10 @@ def inference_data(result: FitResult, data: Dataset | pd.DataFrame | None, seed:
         for group in ("posterior_predictive", "observed_data"):
             answer[group].attrs["label"] = label
     return answer
+
+
+def _draws_one_site(result: FitResult) -> bool:
+    return bool(result.draws) and len(result.predictor.split.observed) == 1
 
 
 def _predicted(
@@ -53,9 +57,9 @@ def _predicted(
     """
     predictor = result.predictor
     arrays = predictor.all_arrays(records_of(result, data))
-    if len(predictor.split.observed) != 1:
+    if not _draws_one_site(result):
         raise _validate.ArgumentError(
-            "model", result.model, "has several observed sites or none; one can be drawn."
+            "model", result.model, "must have latents, and one observed site, to be predicted."
         )
     (site,), inputs, size = predictor.split.observed, inputs_of(arrays), len(arrays[0])
     length = min(order.shape[1], max(1, _SETS // len(order)))
