@@ -5,6 +5,8 @@ import dataclasses
 import numpy as np
 import pandas as pd
 import pytest
+from scipy import optimize
+from scipy.special import digamma
 
 import workbench as wb
 from workbench._validate import ArgumentError
@@ -106,23 +108,48 @@ def test_coefficients_and_fits_without_clipping_have_no_mark(short, done):
     assert dataclasses.replace(short, settings=of_sums).clipping_bias == ClippingBias()
 
 
-def test_clipping_does_bias_the_shape_that_is_marked():
-    """The score of a gamma response in its shape, clipped with that in the mean: of made-up
-    records its mean is not 0 at the truth, so that no fit finds it.
-    """
-    from scipy.special import digamma
+def test_a_narrow_posterior_is_marked_at_a_smaller_share(short):
+    """5 % of clipped gradients move a shape by some 5 %, here 5 standard deviations."""
+    random = np.random.default_rng(1)
+    draws = {**short.draws, "shape": 2 + 0.02 * random.normal(size=1000)}
+    narrow = dataclasses.replace(with_norms(short, norms(0.05)), draws=draws)
+    assert dict(narrow.clipping_bias.marks) == {"shape": "(clipped)"}
+    assert not with_norms(narrow, norms(0.002, 0.0005)).clipping_bias.words
+    both = dataclasses.replace(narrow, gradient_norms=norms(0.09, 0.012))
+    assert dict(both.clipping_bias.marks) == {"shape": "(clipped)", "ward_sd": "(clipped?)"}
+    expected = "What is marked (clipped) is and what is marked (clipped?) may be biased by clipping"
+    assert both.clipping_bias.words.startswith(expected)
 
-    random, shape = np.random.default_rng(3), 2.0
-    ratio = random.gamma(shape, 1 / shape, 400_000)  # of responses to their mean
-    scores = np.stack(
-        [shape * (ratio - 1), shape * (np.log(shape * ratio) + 1 - ratio - digamma(shape))]
-    )
-    lengths = np.linalg.norm(scores, axis=0)
-    clip = np.quantile(lengths, 0.7)
-    bias = (scores * np.minimum(1, clip / lengths)).mean(axis=1)
-    error = scores.std(axis=1) / np.sqrt(5000)  # of a mean of 5000 records
-    assert np.all(np.abs(scores.mean(axis=1)) < 0.2 * error)
-    assert abs(bias[1]) > 5 * error[1]
+
+@pytest.mark.parametrize("clipped", [0.02, 0.1, 0.3])
+@pytest.mark.parametrize("family", ["normal", "gamma"])
+def test_clipping_moves_a_scale_by_about_the_share_that_it_clips(family, clipped):
+    """Where the mean clipped score of made-up records is 0, without noise or a prior."""
+    random, size = np.random.default_rng(3), 40_000
+    x = np.stack([np.ones(size), *random.uniform(-(3**0.5), 3**0.5, (2, size))], axis=1)
+    if family == "normal":
+        y, truth = random.normal(size=size), np.zeros(4)
+    else:
+        y, truth = random.gamma(2.0, 0.5, size), np.array([0, 0, 0, np.log(2)])
+
+    def scores(at):
+        mean, width = x @ at[:3], np.exp(at[3])
+        if family == "normal":
+            residual = (y - mean) / width
+            return np.column_stack([x * (residual / width)[:, None], residual**2 - 1])
+        ratio = y * np.exp(-mean)
+        of_shape = width * (np.log(width * ratio) + 1 - ratio - digamma(width))
+        return np.column_stack([x * (width * (ratio - 1))[:, None], of_shape])
+
+    clip = np.quantile(np.linalg.norm(scores(truth), axis=1), 1 - clipped)
+
+    def mean_clipped(at, clip):
+        values = scores(at)
+        lengths = np.linalg.norm(values, axis=1, keepdims=True)
+        return (values * np.minimum(1, clip / lengths)).mean(axis=0)
+
+    best, moved = (optimize.root(mean_clipped, truth, args=(c,)).x[3] for c in (np.inf, clip))
+    assert 0.7 * clipped < abs(moved - best) < 1.8 * clipped
 
 
 # ---- diagnostics ---------------------------------------------------------------------------------

@@ -207,13 +207,12 @@ class GradientNorms:
         advice = "" if self._is_hidden else self.advice()
         return " ".join(filter(None, [chosen, self.words_on_clipped(), advice]))
 
-    @property
-    def many_are_clipped(self) -> bool | None:
-        """Whether more than a tenth of the gradients were clipped; None if the noise hides it."""
+    def more_are_clipped(self, share: float = _MANY) -> bool | None:
+        """Whether more than this share of the gradients were clipped; None if the noise hides
+        it.
+        """
         fraction, deviation = self.above(1.0)
-        if abs(fraction - _MANY) <= _SURE * deviation:
-            return None
-        return fraction > _MANY
+        return None if abs(fraction - share) <= _SURE * deviation else fraction > share
 
     def words_on_clipped(self) -> str:
         """What was clipped, in a sentence."""
@@ -241,7 +240,7 @@ class GradientNorms:
 
     def advice(self) -> str:
         """What the norms say about C, in a sentence; "" where they say nothing."""
-        if self.many_are_clipped:
+        if self.more_are_clipped():
             return (
                 "That can shift what is learnt, which intervals do not show: a larger C shifts "
                 "less and needs more noise."

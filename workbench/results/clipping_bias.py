@@ -2,30 +2,38 @@
 
 Residuals of both signs pull a coefficient both ways, so that what is clipped of them largely
 cancels out. What they say of a scale or a shape is skewed: clipping takes most off the records far
-out. So these quantities are marked from a tenth of clipped gradients on, which the released counts
-of norms tell, and where nothing tells.
+out. With normal, gamma and Weibull responses, clipping a share of the gradients moves the standard
+deviation or the shape by about the same share of itself (up to a third of the gradients). So these
+quantities are marked if more are clipped than a tenth, or than their relative standard deviation.
+The released counts of norms tell it; where nothing tells, the mark has a question mark.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
+import numpy as np
+
 if TYPE_CHECKING:
-    from workbench.privacy.gradient_norms import GradientNorms
     from workbench.results.fit_result import FitResult
 
 __all__ = ["ClippingBias", "clipping_bias"]
+
+_MANY = 0.1
+_MARKS = {True: "(clipped)", None: "(clipped?)", False: ""}
+_NOTHING = "nothing was released about how many gradients were clipped."
 
 
 class ClippingBias(NamedTuple):
     """Marks of rows, and what they mean.
 
-    :param sites: that are marked, of the posterior. :param mark: beside the name or the contrast of
-        a row. :param words: a sentence; "" where there is no mark.
+    :param marks: by site, for beside the name or the contrast of a row. :param words: a sentence;
+        "" where there is no mark.
     """
 
-    sites: tuple[str, ...] = ()
-    mark: str = ""
+    marks: Mapping[str, str] = MappingProxyType({})
     words: str = ""
 
     def of(self, quantity: str) -> str:
@@ -33,27 +41,38 @@ class ClippingBias(NamedTuple):
 
         :param quantity: a site's name, with the place in brackets or without.
         """
-        return f" {self.mark}" if quantity.partition("[")[0] in self.sites else ""
+        mark = self.marks.get(quantity.partition("[")[0], "")
+        return f" {mark}" if mark else ""
 
 
 def clipping_bias(result: FitResult) -> ClippingBias:
     """What clipping did to scales and shapes, from the release alone."""
     from workbench.results import description
 
-    is_clipped = result.guarantee.is_private and result.draws_kind != "sums"
-    mark, reason = _verdict(result.gradient_norms) if is_clipped else ("", "")
-    sites = description.scales_and_shapes(result) if mark else ()
-    if not sites:
+    norms = result.gradient_norms
+    if not result.guarantee.is_private or result.draws_kind == "sums":
         return ClippingBias()
-    may = "is" if mark == "(clipped)" else "may be"
-    first = f"What is marked {mark} {may} biased by clipping, which intervals do not count:"
-    return ClippingBias(sites, mark, f"{first} {reason}")
+    marks = {
+        site: _MARKS[None if norms is None else norms.more_are_clipped(_share(result.draws[site]))]
+        for site in description.scales_and_shapes(result)
+    }
+    marks = {site: mark for site, mark in marks.items() if mark}
+    if not marks:
+        return ClippingBias()
+    verbs = {"(clipped)": "is", "(clipped?)": "may be"}
+    subjects = [f"what is marked {mark} {verbs[mark]}" for mark in sorted({*marks.values()})]
+    reason = _NOTHING if norms is None else norms.words_on_clipped()
+    words = (
+        f"{' and '.join(subjects)} biased by clipping, which intervals do not count: "
+        f"{reason[0].lower()}{reason[1:]}"
+    )
+    return ClippingBias(marks, words[0].upper() + words[1:])
 
 
-def _verdict(norms: GradientNorms | None) -> tuple[str, str]:
-    """(mark, the reason in words)."""
-    if norms is None:
-        return "(clipped?)", "nothing was released about how many gradients were clipped."
-    are_many, share = norms.many_are_clipped, norms.words_on_clipped()
-    mark = {True: "(clipped)", None: "(clipped?)", False: ""}[are_many]
-    return mark, share[0].lower() + share[1:]
+def _share(draws: np.ndarray) -> float:
+    """The share of clipped gradients that moves an entry of a site by its standard deviation, or a
+    tenth.
+    """
+    deviations, means = np.std(draws, axis=0, dtype=float), np.mean(draws, axis=0, dtype=float)
+    relative = deviations / np.maximum(np.abs(means), 1e-30)
+    return float(min(_MANY, np.min(relative, initial=_MANY)))
