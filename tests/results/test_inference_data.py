@@ -4,11 +4,14 @@ import dataclasses
 import warnings
 
 import numpy as np
+import numpyro
+import numpyro.distributions as dist
 import pytest
 
 import workbench as wb
 from workbench._validate import ArgumentError
 from workbench.results import arviz_adapter
+from workbench.results.description import prior_draws
 
 
 @pytest.fixture(scope="module")
@@ -59,6 +62,21 @@ def test_without_public_records_nothing_is_predicted(done):
     assert "prior" in alone.groups() if callable(alone.groups) else alone.groups
     with pytest.raises(KeyError):
         alone["posterior_predictive"]
+
+
+def test_a_prior_that_cannot_be_drawn_from_is_left_out(done):
+    def improper(x, y=None, num_records=None, **static):
+        weights = numpyro.sample("weights", dist.ImproperUniform(dist.constraints.real, (), (30,)))
+        intercept = numpyro.sample("intercept", dist.Normal(0.0, 1.0))
+        with numpyro.plate("records", num_records or len(x), subsample_size=len(x)):
+            numpyro.sample("y", dist.Bernoulli(logits=x @ weights + intercept), obs=y)
+
+    other = dataclasses.replace(
+        done, definition=dataclasses.replace(done.predictor.model, model=improper)
+    )
+    assert prior_draws(other) == {}
+    assert other.coefficients(diagnostics=True)["prior sd"].isna().all()
+    assert set(prior_draws(done)) == {"weights", "intercept"}
 
 
 def test_private_records_are_outside_the_guarantee(done, private_data):

@@ -47,7 +47,7 @@ def _diagnostics(result: FitResult, rows: list[_Row]) -> dict[str, np.ndarray]:
     draws = np.stack([row.unscaled for row in rows], axis=1)
     prior = description.prior_draws(result)
     moments = np.full((2, len(rows)), np.nan)
-    if prior.keys() == result.draws.keys():
+    if prior:
         coefficients, beside, _ = _rows(dataclasses.replace(result, draws=prior))
         of_prior = np.stack([row.unscaled for row in (*coefficients, *beside)], axis=1)
         moments = np.stack([of_prior.mean(axis=0), of_prior.std(axis=0, ddof=1)])

@@ -78,8 +78,8 @@ def prior_draws(result: FitResult) -> dict[str, np.ndarray]:
     """As many draws from the model's prior as the result has of the posterior, ``{site:
     array[draws, ...]}``; nothing was learned for them.
 
-    They are of the sites that do not depend on records; none where the prior cannot be drawn from,
-    and of a whole table, whose prior is not its NumPyro model's.
+    None where the prior cannot be drawn from, and of a whole table, whose prior is not its NumPyro
+    model's.
     """
     if not result.model_is_known or result.predictor.model.table is not None:
         return {}
@@ -95,11 +95,10 @@ def prior_draws(result: FitResult) -> dict[str, np.ndarray]:
         drawn = jax.jit(jax.vmap(one))(jax.random.split(synthetic_key(0), number))
     except Exception:  # an improper prior, or a user's model that fails on blank records
         return {}
-    return {
-        name: np.asarray(values)
-        for name, values in drawn.items()
-        if values.shape == result.draws[name].shape
-    }
+    shapes, wanted = (
+        {name: values.shape for name, values in draws.items()} for draws in (drawn, result.draws)
+    )
+    return {name: np.asarray(values) for name, values in drawn.items()} if shapes == wanted else {}
 
 
 def quantities_are_independent(result: FitResult) -> bool:

@@ -32,8 +32,10 @@ def inference_data(result: FitResult, data: Dataset | pd.DataFrame | None, seed:
     groups: dict[str, dict[str, np.ndarray]] = {}
     count = max(map(len, result.draws.values()), default=0)
     order = chains_of(result.draws_kind, count).order(count)
-    prior = result.in_order(description.prior_draws(result))
-    groups["prior"] = {name: values[order] for name, values in prior.items()}
+    prior = description.prior_draws(result)
+    if prior:
+        in_order = result.in_order(prior)
+        groups["prior"] = {name: values[order] for name, values in in_order.items()}
     if data is not None or (result.public_records is not None and _draws_one_site(result)):
         groups |= _predicted(result, data, order, seed)
     answer = result.posterior_of(result.sorted_draws, beside=groups)
