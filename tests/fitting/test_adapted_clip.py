@@ -12,6 +12,7 @@ from workbench._validate import ArgumentError
 from workbench.cli.main import main
 from workbench.fitting import prepare
 from workbench.fitting.groups import grouped
+from workbench.results._location_noise import step_noise
 from workbench.results.code import code_of
 
 SMALL = {"epsilon": 8.0, "delta": 1e-3, "iterations": 60, "ledger": False}
@@ -44,7 +45,7 @@ def test_a_fit_says_which_c_it_chose_and_that_the_guarantee_covers_it(done):
 def test_what_follows_c_takes_the_adapted_one(done):
     assert done.posterior_kind == "noise-aware"
     noise = done.guarantee.noise_multiplier / done.settings["sampling_rate"]
-    assert done._step_noise == pytest.approx(noise * done.gradient_norms.clip)
+    assert step_noise(done) == pytest.approx(noise * done.gradient_norms.clip)
 
 
 @pytest.mark.thorough

@@ -353,6 +353,12 @@ def test_an_epsilon_below_what_its_noise_spends_is_refused(saved, tmp_path, fiel
         wb.load(tmp_path)
 
 
+def test_a_result_of_a_former_version_does_not_say_whether_the_fit_had_arrived(saved, tmp_path):
+    copied(saved, tmp_path)
+    sealed(tmp_path, lambda values: values.pop("convergence"))
+    assert wb.load(tmp_path).convergence is None
+
+
 @pytest.mark.parametrize("name", ["params.npz", "posterior.nc"])
 def test_whatever_is_damaged_in_a_file_of_arrays_is_one_sentence(saved, tmp_path, name):
     copied(saved, tmp_path)

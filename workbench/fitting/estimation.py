@@ -16,6 +16,7 @@ import numpy as np
 from workbench.inference.state import Hyperparameters
 from workbench.inference.step import PrivateStep
 from workbench.inference.training import Snapshot
+from workbench.posterior.convergence import Convergence
 from workbench.privacy.gradient_norms import GradientNorms
 from workbench.privacy.plan import PrivacyPlan
 
@@ -37,7 +38,7 @@ class Inferred(NamedTuple):
         else None.
     :param note: why there are no noise-aware draws, or what is wrong with them.
     :param norms: how long the records' gradients were. :param cautions: what makes the answer
-        doubtful, worst first.
+        doubtful, worst first. :param convergence: whether the run had arrived, where it tells.
     """
 
     guide: dict[str, np.ndarray]
@@ -45,6 +46,7 @@ class Inferred(NamedTuple):
     note: str
     norms: GradientNorms | None = None
     cautions: tuple[str, ...] = ()
+    convergence: Convergence | None = None
 
 
 class Estimation(Protocol):

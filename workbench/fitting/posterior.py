@@ -18,7 +18,7 @@ from workbench.inference.running_moments import Moments
 from workbench.inference.state import Hyperparameters, Purpose, fast_child
 from workbench.inference.step import PrivateStep
 from workbench.posterior import noise_aware
-from workbench.posterior.convergence import FEWEST_STEPS, convergence_of
+from workbench.posterior.convergence import FEWEST_STEPS, Convergence, convergence_of
 from workbench.posterior.joint_prior import JointPrior
 from workbench.posterior.noise_aware import NoNoiseAwarePosterior, Prior, prior_of
 from workbench.privacy.gradient_norms import GradientNorms
@@ -173,7 +173,15 @@ def inferred(
     norms = gradient_norms(step, hyper, moments)
     doubts = (*_settings_cautions(spec), *cautions(step, moments, norms, guide, draws))
     first = {name: values[: spec.settings.draws] for name, values in guide.items()}
-    return Inferred(first, draws, note if draws is None else " ".join(doubts), norms, doubts)
+    note = note if draws is None else " ".join(doubts)
+    return Inferred(first, draws, note, norms, doubts, _convergence(step, moments, guide))
+
+
+def _convergence(
+    step: PrivateStep, moments: Moments | None, guide: Mapping[str, np.ndarray]
+) -> Convergence | None:
+    sizes = {name: math.prod(guide[name].shape[1:]) for name in step.model.shared if name in guide}
+    return convergence_of(moments, sizes)
 
 
 def _settings_cautions(spec: FitSpec) -> list[str]:
@@ -203,9 +211,7 @@ def cautions(
     :param guide: draws from the guide. :param draws: noise-aware ones; None where there are none.
     """
     sites = step.model.shared
-    convergence = convergence_of(
-        moments, {name: math.prod(guide[name].shape[1:]) for name in sites if name in guide}
-    )
+    convergence = _convergence(step, moments, guide)
     words = ["" if convergence is None else convergence.words]
     spreads = [np.std(guide[name], axis=0, dtype=float) for name in sites if name in guide]
     if not all(np.all(np.isfinite(spread) & (spread > 0)) for spread in spreads):

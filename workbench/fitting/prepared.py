@@ -547,6 +547,7 @@ class PreparedFit:
             draws=posterior.guide if posterior.draws is None else posterior.draws,
             variational_draws={} if posterior.draws is None else posterior.guide,
             gradient_norms=posterior.norms,
+            convergence=posterior.convergence,
             cautions=(
                 *self._guesses(),
                 *posterior.cautions,

@@ -30,11 +30,12 @@ from scipy.special import digamma, multigammaln, polygamma
 
 from workbench.posterior.joint_prior import NoNoiseAwarePosterior
 
-__all__ = ["curvatures"]
+__all__ = ["CHAINS", "CURVATURES", "curvatures"]
 
-_CHAINS = 16
+CHAINS = 16
 # transitions before any is kept, between two that are kept of a chain, and how many are
 _ADAPTED, _APART, _KEPT = (60, 2, 32)
+CURVATURES = CHAINS * _KEPT
 _ROUNDS = 12  # of these, until the chains settle
 _LEAPS = 16  # of a transition
 # share of proposals that tuning aims to accept, and below which chains hardly move
@@ -176,8 +177,8 @@ class _Chains:
         start = np.concatenate([start, common, np.log(roots)])
         self._scale = np.concatenate([errors, diagonal, np.minimum(diagonal, 0.3)])
         self._middle = np.where(is_log, start, 0.0)
-        self._z = start + self._scale * generator.normal(size=(_CHAINS, len(start)))
-        self._length, self._moved = 0.2, np.zeros(_CHAINS, bool)
+        self._z = start + self._scale * generator.normal(size=(CHAINS, len(start)))
+        self._length, self._moved = 0.2, np.zeros(CHAINS, bool)
         self._choose()
 
     def _split(self, z: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

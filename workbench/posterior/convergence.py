@@ -53,6 +53,14 @@ class Convergence(NamedTuple):
     threshold: float
 
     @property
+    def verdict(self) -> str:
+        """``words``, or that there is no sign of a way to go, in a sentence."""
+        return self.words or (
+            "No sign that the fit was still moving: its mean gradient is at most "
+            f"{self.score:.1f} standard errors from 0 (a sign: {self.threshold:.1f})."
+        )
+
+    @property
     def words(self) -> str:
         """What is wrong and what to do about it; "" where nothing is."""
         if self.steps < FEWEST_STEPS:

@@ -34,7 +34,7 @@ from workbench.posterior._ellipses import (
 )
 from workbench.posterior.statistics import LinearGaussian, NoisedSums, symmetric
 
-__all__ = ["Draws", "draw"]
+__all__ = ["CHAINS", "Draws", "draw"]
 
 _LEAST_SHARE = 0.1  # of w^2 in w
 _LOG_SCALES = np.linspace(-16.0, 6.0, 4401)

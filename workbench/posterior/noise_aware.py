@@ -36,11 +36,14 @@ from numpyro.distributions.transforms import IdentityTransform, biject_to
 from workbench.inference import program_cache
 from workbench.inference.running_moments import Moments
 from workbench.posterior import _curvature_chain, _quadratic_chain
+from workbench.posterior._curvature_chain import CHAINS, CURVATURES
 from workbench.posterior.joint_prior import JointPrior, NoNoiseAwarePosterior, base_of
 from workbench.record_model.model import RecordModel
 from workbench.record_model.traces import family, is_latent
 
 __all__ = [
+    "CHAINS",
+    "CURVATURES",
     "LARGEST",
     "NoNoiseAwarePosterior",
     "Prior",

@@ -202,17 +202,22 @@ class GradientNorms:
         """What was clipped, in a sentence, and what follows from it in another; before them C, if
         the run chose it.
         """
-        if self.adapted_from is None:
-            return self._of_clipped()
-        return (
-            f"The run adapted C from {self.adapted_from:.3g} to {self.clip:.3g}. "
-            f"{self._of_clipped()}"
-        )
+        first = self.adapted_from
+        chosen = "" if first is None else f"The run adapted C from {first:.3g} to {self.clip:.3g}."
+        advice = "" if self._is_hidden else self.advice()
+        return " ".join(filter(None, [chosen, self.words_on_clipped(), advice]))
 
-    def _of_clipped(self) -> str:
-        fraction, deviation = self.clipped
-        low, high = max(0.0, fraction - _SURE * deviation), min(1.0, fraction + _SURE * deviation)
-        if high - low > 0.7:
+    def more_are_clipped(self, share: float = _MANY) -> bool | None:
+        """Whether more than this share of the gradients were clipped; None if the noise hides
+        it.
+        """
+        fraction, deviation = self.above(1.0)
+        return None if abs(fraction - share) <= _SURE * deviation else fraction > share
+
+    def words_on_clipped(self) -> str:
+        """What was clipped, in a sentence."""
+        low, high = self._range
+        if self._is_hidden:
             return "The noise hides how many gradients were clipped."
         ends = [f"{100 * end:.0f}" for end in (low, high)]
         range_ = (
@@ -220,14 +225,22 @@ class GradientNorms:
             if low < 0.005
             else "About " + " to ".join(dict.fromkeys(ends))
         )
-        return (
-            f"{range_} % of the gradients were longer than C and were clipped. {self.advice()}"
-        ).strip()
+        return f"{range_} % of the gradients were longer than C and were clipped."
+
+    @property
+    def _range(self) -> tuple[float, float]:
+        """Of the share of gradients that were clipped."""
+        fraction, deviation = self.clipped
+        return max(0.0, fraction - _SURE * deviation), min(1.0, fraction + _SURE * deviation)
+
+    @property
+    def _is_hidden(self) -> bool:
+        low, high = self._range
+        return high - low > 0.7
 
     def advice(self) -> str:
         """What the norms say about C, in a sentence; "" where they say nothing."""
-        fraction, deviation = self.above(1.0)
-        if fraction - _SURE * deviation > _MANY:
+        if self.more_are_clipped():
             return (
                 "That can shift what is learnt, which intervals do not show: a larger C shifts "
                 "less and needs more noise."

@@ -149,6 +149,16 @@ _RESULT: dict[str, Form] = {
     "posterior_kind": text(_KINDS),
     "posterior_note": text(),
     "gradient_norms": optional(gradient_norms.check_form),
+    "convergence": optional(
+        record(
+            {
+                "steps": whole(),
+                "score": optional(number(at_least=0)),
+                "site": text(),
+                "threshold": number(above=0),
+            }
+        )
+    ),
     "cautions": listed(text()),
     "arrays": record(dict.fromkeys(NUMBERS, mapped(text()))),
     "files": record(dict.fromkeys(NUMBERS, _hexadecimal), more=_hexadecimal),
@@ -160,7 +170,7 @@ def check(values: Mapping[str, Any]) -> None:
     """Check everything in result.json. :raises FormError: naming a field that ``storage.save`` does
     not write like this.
     """
-    record(_RESULT)("", values)
+    record(_RESULT)("", {"convergence": None, **values})  # former versions did not save it
     unknown = values["files"].keys() - {*NUMBERS, *MADE}
     if unknown:
         raise FormError(f"files.{min(unknown)}", "is not known.")

@@ -20,7 +20,7 @@ from scipy.special import ndtr, ndtri
 if TYPE_CHECKING:
     from workbench.results.fit_result import FitResult
 
-__all__ = ["coverage", "location_noise", "noise_sd", "warning"]
+__all__ = ["coverage", "location_noise", "noise_sd", "step_noise", "warning"]
 
 _NOTABLE = (
     0.5  # posterior standard deviations of privacy noise from which intervals come with a warning
@@ -62,6 +62,19 @@ def coverage(ratio: float, nominal: float) -> float:
     return float(2 * ndtr(half_width / math.hypot(1, ratio)) - 1)
 
 
+def step_noise(result: FitResult) -> float | None:
+    """Standard deviation of one step's noise on the summed gradient; None if the optimiser is not
+    the built-in one.
+    """
+    settings, guarantee = result.settings, result.guarantee
+    is_known = settings.get("learning_rate") is not None and guarantee.is_private
+    if not is_known or settings.get("estimator") != "aligned":
+        return None
+    # it may have been adapted
+    clip = settings["clip"] if result.gradient_norms is None else result.gradient_norms.clip
+    return guarantee.noise_multiplier * clip / settings["sampling_rate"]
+
+
 def noise_sd(result: FitResult, quantity: str, spread: float) -> float:
     """Standard deviation of the privacy noise of one quantity of a result's summary; NaN where
     there is no estimate.
@@ -69,13 +82,13 @@ def noise_sd(result: FitResult, quantity: str, spread: float) -> float:
     :param quantity: its name, a site's name with the place in brackets. :param spread: its
         posterior standard deviation.
     """
-    step_noise = result._step_noise
-    if step_noise is None or quantity.partition("[")[0] not in result.released or not spread > 0:
+    noise = step_noise(result)
+    if noise is None or quantity.partition("[")[0] not in result.released or not spread > 0:
         return float("nan")
     return float(
         location_noise(
             np.asarray(spread),
-            step_noise=step_noise,
+            step_noise=noise,
             learning_rate=result.settings["learning_rate"],
             iterations=max(1, result.guarantee.steps_taken),
             averaged=result.settings["average"],

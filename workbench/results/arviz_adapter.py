@@ -12,18 +12,39 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
 
+from workbench.results.chains import Chains, chains_of
+
 if TYPE_CHECKING:
     import h5py
 
+    from workbench.results.fit_result import FitResult
+
 __all__ = [
     "LinksError",
+    "chain_statistics",
     "load_draws",
+    "posterior_of",
     "save_draws",
     "to_posterior",
     "words_on_tails",
 ]
 
 _ENGINE = "h5netcdf"
+_INDEPENDENT = Chains()
+Groups = Mapping[str, Mapping[str, np.ndarray]]
+_INFERENCE = {
+    "noise-aware": "draws from a posterior that counts the privacy noise (DP-VI, regression on the "
+    "release); those of the curvature are of Markov chains",
+    "sums": "draws from a posterior that counts the privacy noise (Markov chains, given noised "
+    "sums)",
+    "variational": "independent draws from a variational posterior (DP-VI)",
+    "normal likelihood": "draws from a posterior whose likelihood is taken to be normal, without "
+    "privacy",
+}
+_NO_LOG_LIKELIHOOD = (
+    "none: it would have a number for each private record. az.loo and az.waic cannot be had; "
+    "wb.evaluate(result, records, against=other, epsilon=...) compares fits within a guarantee"
+)
 _LONG_TAILS = (
     " Some have longer tails than a normal distribution, so an sd may look large beside its "
     "interval."
@@ -42,41 +63,71 @@ def _arviz() -> ModuleType:
     return arviz
 
 
-def to_posterior(
-    draws: Mapping[str, np.ndarray], coordinates: Mapping[str, Any], attributes: dict[str, str]
+def posterior_of(
+    result: FitResult,
+    draws: Mapping[str, np.ndarray],
+    kind: str,
+    beside: Groups | None = None,
 ) -> Any:
-    """Independent posterior draws as an ArviZ object (InferenceData or DataTree) with one chain.
+    """See ``FitResult.posterior_of``. :param kind: of the draws, as of ``chains_of``."""
+    attributes = {
+        "guarantee": result.guarantee.headline(),
+        "label": result.release_label,
+        "inference": _INFERENCE[kind],
+        "log_likelihood": _NO_LOG_LIKELIHOOD,
+    }
+    chains = chains_of(kind, max(map(len, draws.values()), default=0))
+    return to_posterior(draws, result.coordinates, attributes, chains, beside)
+
+
+def to_posterior(
+    draws: Mapping[str, np.ndarray],
+    coordinates: Mapping[str, Any],
+    attributes: Mapping[str, Any],
+    chains: Chains = _INDEPENDENT,
+    beside: Groups | None = None,
+) -> Any:
+    """Posterior draws as an ArviZ object (InferenceData or DataTree), in several chains.
 
     :param draws: ``{site: array[draws, ...]}``.
     :param coordinates: ``{site: labels}`` for the entries of vector-valued sites, ``{site: (labels,
         labels)}`` for the rows and columns of matrices.
     :param attributes: strings stored with the group, such as the guarantee.
+    :param chains: that made the draws.
+    :param beside: further groups, ``{site: array[chains, draws, ...]}``, and "observed_data",
+        ``{site: array[records, ...]}``.
     """
     arviz = _arviz()
-    posterior = {name: np.asarray(value)[None] for name, value in draws.items()}
+    count = max(map(len, draws.values()), default=0)
+    order = chains.order(count)
+    groups = {"posterior": {name: np.asarray(value)[order] for name, value in draws.items()}}
+    groups |= {group: dict(values) for group, values in (beside or {}).items() if values}
     dims: dict[str, list[str]] = {}
     coords: dict[str, list[str]] = {}
     for name, entries in coordinates.items():
-        if name not in posterior:
+        if name not in draws:
             continue
         axes = {f"{name}_entry": entries}
         if isinstance(entries, tuple):
             axes = {f"{name}_row": entries[0], f"{name}_column": entries[1]}
         dims[name] = list(axes)
         coords |= {axis: list(labels) for axis, labels in axes.items()}
-    if not posterior:
+    attributes = {**attributes, "chains": chains.words(count), **chains._asdict()}
+    if not draws:
         return _empty_posterior(attributes)
     if "posterior" in inspect.signature(arviz.from_dict).parameters:
-        data = arviz.from_dict(posterior=posterior, coords=coords, dims=dims)
+        data = arviz.from_dict(**groups, coords=coords, dims=dims)
         data.posterior.attrs.update(attributes)
     else:
-        data = arviz.from_dict({"posterior": posterior}, coords=coords, dims=dims)
+        data = arviz.from_dict(groups, coords=coords, dims=dims)
         data["posterior"].attrs.update(attributes)
-    data["posterior"].attrs.pop("created_at", None)  # saving a result again gives the same file
+    for group in groups:
+        # saving a result again gives the same file
+        data[group].attrs.pop("created_at", None)
     return data
 
 
-def _empty_posterior(attributes: dict[str, str]) -> Any:
+def _empty_posterior(attributes: Mapping[str, Any]) -> Any:
     """An ArviZ object without variables, for a model without global latents such as a variational
     auto-encoder.
 
@@ -86,6 +137,20 @@ def _empty_posterior(attributes: dict[str, str]) -> Any:
     import xarray
 
     return xarray.DataTree.from_dict({"posterior": xarray.Dataset(attrs=attributes)})
+
+
+def chain_statistics(draws: np.ndarray, chains: Chains) -> tuple[np.ndarray, np.ndarray]:
+    """Effective sample size (bulk) and R-hat of each column, float[columns] each, NaN for one
+    chain. Vehtari et al. 2021 define both.
+
+    :param draws: float[draws, columns].
+    """
+    import xarray
+
+    arviz = _arviz()
+    in_chains = xarray.Dataset({"x": (("chain", "draw", "row"), draws[chains.order(len(draws))])})
+    sizes, ratios = arviz.ess(in_chains, method="bulk"), arviz.rhat(in_chains)
+    return np.asarray(sizes["x"], float), np.asarray(ratios["x"], float)
 
 
 def words_on_tails(draws: Mapping[str, np.ndarray]) -> str:
@@ -133,8 +198,25 @@ def load_draws(file: Path | BinaryIO) -> dict[str, np.ndarray]:
     with h5py.File(file, "r") as content:
         _refuse_links(content)
         # without xarray, whose import takes longer than all else that a check of a file does
-        entries = content["posterior"].items()
-        return {name: _values(entry)[0] for name, entry in entries if not entry.is_scale}
+        group = content["posterior"]
+        arrays = {name: _values(entry) for name, entry in group.items() if not entry.is_scale}
+        if "markov" not in group.attrs:  # by a former version, in one chain
+            return {name: values[0] for name, values in arrays.items()}
+        chains = Chains(*(int(np.ravel(group.attrs[name])[0]) for name in Chains._fields))
+        return {name: _in_turn(values, chains) for name, values in arrays.items()}
+
+
+def _in_turn(values: np.ndarray, chains: Chains) -> np.ndarray:
+    """Draws in the order in which they were made. :param values: array[chains, length, ...].
+
+    :raises ValueError: if they are not in these chains.
+    """
+    order = chains.order(values.shape[0] * values.shape[1])
+    if order.shape != values.shape[:2]:
+        raise ValueError("the draws are in other chains")
+    draws = np.empty((order.size, *values.shape[2:]), values.dtype)
+    draws[order] = values
+    return draws
 
 
 def _values(entry: h5py.Dataset) -> np.ndarray:

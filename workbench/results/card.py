@@ -37,7 +37,8 @@ def card(result: FitResult) -> str:
     ]
     if not guarantee.secure_randomness and guarantee.is_private:
         blocks.append(_html.sentence(SEEDED))
-    blocks.extend(_html.sentence(caution) for caution in result.cautions)
+    doubts = (*result.cautions, result.clipping_bias.words)
+    blocks.extend(_html.sentence(words) for words in doubts if words)
     if result.metrics:
         blocks.append(
             _html.note(
@@ -62,7 +63,11 @@ def card(result: FitResult) -> str:
             [fixed(value, digits) for value in row]
             for row, digits in zip(facts, decimals, strict=True)
         ]
-        rows = [[name, *row] for (name, _), row in zip(quantities, numbers, strict=True)]
+        mark = result.clipping_bias.of
+        rows = [
+            [f"{name}{mark(name)}", *row]
+            for (name, _), row in zip(quantities, numbers, strict=True)
+        ]
         blocks.append(_html.table(["", "mean", "sd"], rows))
     if result.gradient_norms is not None:
         blocks.append(

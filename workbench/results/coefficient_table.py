@@ -12,12 +12,17 @@ import pandas as pd
 from workbench import _html
 from workbench._numbers import count, fixed, places_for
 from workbench.results import summaries
+from workbench.results.chains import chains_of
 
 if TYPE_CHECKING:
     from workbench.results.fit_result import FitResult
 
 __all__ = ["CoefficientTable", "coefficient_table"]
 
+_DIAGNOSTICS = (
+    "An sd near the prior's says that little was learned. ess: how many independent draws say as "
+    "much of the mean, which is exact to about sd / sqrt(ess). r_hat: near 1 where chains agree."
+)
 _NARROW = 80  # characters of a printed line at least
 
 
@@ -60,16 +65,20 @@ class CoefficientTable(pd.DataFrame):
 
 
 def coefficient_table(
-    result: FitResult, rows: pd.DataFrame, interval: float, kind: str
+    result: FitResult, rows: pd.DataFrame, interval: float, kind: str, diagnostics: bool = False
 ) -> CoefficientTable:
     """``rows`` with the result's heading.
 
     :param interval: probability of the intervals. :param kind: "hdi" or "eti".
+    :param diagnostics: whether the rows have them, in place of scaled coefficients.
     """
     table = CoefficientTable(rows)
     table.heading = _heading(result, interval, kind)
     scaled = "Scaled: of the fitted columns, in [-1, 1], and in the predictor's own unit."
-    table.note = " ".join(filter(None, [result.interval_warning, scaled, result.interval_words]))
+    if diagnostics:
+        table.heading |= _diagnostics(result, len(rows) and len(next(iter(result.draws.values()))))
+        scaled = _DIAGNOSTICS
+    table.note = " ".join(filter(None, [result.doubts, scaled, result.interval_words]))
     return table
 
 
@@ -87,6 +96,17 @@ def _heading(result: FitResult, interval: float, kind: str) -> dict[str, str]:
     heading["Privacy"] = result.guarantee.headline()
     heading["Intervals"] = f"{100 * interval:g} %, {summaries.KINDS[kind]}"
     return heading
+
+
+def _diagnostics(result: FitResult, count: int) -> dict[str, str]:
+    """What the release says of the fit, and how draws are in chains."""
+    chains = chains_of(result.draws_kind, count).words(count)
+    lines = {"Draws": f"{count}: {chains}"}
+    if result.convergence is not None:
+        lines["Arrival"] = result.convergence.verdict
+    if result.gradient_norms is not None:
+        lines["Clipping"] = result.gradient_norms.words()
+    return lines
 
 
 def _cells(table: pd.DataFrame) -> tuple[list[str], list[list[str]]]:
@@ -107,6 +127,10 @@ def _cells(table: pd.DataFrame) -> tuple[list[str], list[list[str]]]:
 def _number(column: Hashable, value: float, digits: int) -> str:
     if np.isnan(value):
         return ""
+    if str(column) == "ess":
+        return count(round(value))
+    if str(column) == "r_hat":
+        return fixed(value, 2)
     if str(column) == "share above 0":
         return fixed(value, 3)
     if "ratio" in str(column) and not 1e-3 <= value <= 1e3:

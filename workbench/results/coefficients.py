@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -11,7 +12,8 @@ from workbench._lazy import pd
 from workbench.data.columns import Contrast
 from workbench.data.schema import Schema
 from workbench.models.model import LinearPredictor, OwnUnits
-from workbench.results import summaries
+from workbench.results import arviz_adapter, description, summaries
+from workbench.results.chains import chains_of
 from workbench.results.coefficient_table import CoefficientTable, coefficient_table
 from workbench.results.effects import formula_of
 
@@ -24,13 +26,34 @@ __all__ = ["Ranked", "clearest", "has_coefficients", "ranked", "table"]
 _FEWEST_DRAWS = 100  # fewer do not show a tenth of the tail
 
 
-def table(result: FitResult, interval: float, kind: str) -> CoefficientTable:
+def table(
+    result: FitResult, interval: float, kind: str, diagnostics: bool = False
+) -> CoefficientTable:
     """See ``FitResult.coefficients``. :raises ArgumentError: naming ``model``, if it is no
     regression.
     """
+    has_diagnostics = _validate.flag("diagnostics", diagnostics)
     coefficients, beside, ratio = _rows(result)
     summary = _summary(coefficients, beside, ratio, interval, kind)
-    return coefficient_table(result, summary, interval, kind)
+    if has_diagnostics:
+        summary = summary.iloc[:, :5].assign(**_diagnostics(result, [*coefficients, *beside]))
+    return coefficient_table(result, summary, interval, kind, has_diagnostics)
+
+
+def _diagnostics(result: FitResult, rows: list[_Row]) -> dict[str, np.ndarray]:
+    """Mean and sd of the prior in own units, NaN where it cannot be drawn from, effective sample
+    size and R-hat of each row.
+    """
+    draws = np.stack([row.unscaled for row in rows], axis=1)
+    prior = description.prior_draws(result)
+    moments = np.full((2, len(rows)), np.nan)
+    if prior:
+        coefficients, beside, _ = _rows(dataclasses.replace(result, draws=prior))
+        of_prior = np.stack([row.unscaled for row in (*coefficients, *beside)], axis=1)
+        moments = np.stack([of_prior.mean(axis=0), of_prior.std(axis=0, ddof=1)])
+    chains = chains_of(result.draws_kind, len(draws))
+    columns = [*moments, *arviz_adapter.chain_statistics(draws, chains)]
+    return dict(zip(("prior mean", "prior sd", "ess", "r_hat"), columns, strict=True))
 
 
 class Ranked(NamedTuple):
@@ -256,7 +279,7 @@ def _beside(result: FitResult, model: FormulaModel | None) -> list[_Row]:
     if model is None or model.columns is None:
         return []
     family, response, design = model.columns.family, model.columns.response, model.columns.design
-    rows, unit = list[_Row](), family.units(response).scale
+    rows, unit, mark = list[_Row](), family.units(response).scale, result.clipping_bias.of
     for effects in design.groups:
         scaled = result.draws[f"{effects.name}_sd"]
         deviations = effects.deviations(scaled * unit)
@@ -264,7 +287,7 @@ def _beside(result: FitResult, model: FormulaModel | None) -> list[_Row]:
             words = "in the middle of all numbers" if column == "Intercept" else "1 more"
             rows += _entries(
                 f"sd of {column} by {effects.name}",
-                f"between groups, {words}",
+                f"between groups, {words}{mark(f'{effects.name}_sd')}",
                 deviations[:, index],
                 scaled[:, index],
             )
@@ -281,12 +304,9 @@ def _beside(result: FitResult, model: FormulaModel | None) -> list[_Row]:
             parameters["cutpoints"] - (result.draws["weights"] @ design.own_units[0, 1:])[:, None]
         )
     for site, values in family.own_parameters(response, parameters).items():
-        rows += _entries(
-            site,
-            "all columns 0 or at reference" if site == "cutpoints" else "of the family",
-            values,
-            drawn[site],
-        )
+        is_cutpoint = site == "cutpoints"
+        words = "all columns 0 or at reference" if is_cutpoint else f"of the family{mark(site)}"
+        rows += _entries(site, words, values, drawn[site])
     return rows
 
 

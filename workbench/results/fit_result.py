@@ -27,22 +27,14 @@ if TYPE_CHECKING:
     from workbench.ledger.budget import BudgetStatus
     from workbench.ledger.ledger import Ledger
     from workbench.models import Model
+    from workbench.posterior.convergence import Convergence
+    from workbench.results.clipping_bias import ClippingBias
     from workbench.results.coefficient_table import CoefficientTable
     from workbench.results.effects import Comparisons, Effects
     from workbench.results.prediction import Predictor, Records
     from workbench.results.twins import Twins
 
 __all__ = ["FitResult", "HistoryPoint", "IntervalWarning"]
-
-_INFERENCE = {
-    "noise-aware": "independent draws from a posterior that counts the privacy noise (DP-VI, "
-    "regression on the release)",
-    "sums": "draws from a posterior that counts the privacy noise (Markov chains, given noised "
-    "sums)",
-    "variational": "independent draws from a variational posterior (DP-VI)",
-    "normal likelihood": "draws from a posterior whose likelihood is taken to be normal, without "
-    "privacy",
-}
 
 
 class IntervalWarning(UserWarning):
@@ -80,7 +72,7 @@ class FitResult:
     :param data: public facts about the data set.
     :param settings: all settings of the run.
     :param params: constrained parameters of guide and model, ``{name: array}``.
-    :param draws: independent draws from the posterior, ``{site: array[draws, ...]}``.
+    :param draws: from the posterior, ``{site: array[draws, ...]}``, of all Markov chains in turn.
     :param coordinates: labels for the entries of vector-valued sites.
     :param history: metrics over steps.
     :param metrics: the last ones: "elbo" (nats per evaluation record) and the model's own, such as
@@ -107,6 +99,7 @@ class FitResult:
     :param posterior_note: why they are the guide's, or what is wrong with noise-aware ones.
     :param variational_draws: draws from the guide, where ``draws`` are noise-aware.
     :param gradient_norms: how long the records' gradients were; None where they were not counted.
+    :param convergence: whether the fit had arrived; None where nothing tells.
     :param cautions: what makes the answer doubtful, worst first, in sentences computed from the
         release.
     """
@@ -138,6 +131,7 @@ class FitResult:
     posterior_note: str = ""
     variational_draws: dict[str, np.ndarray] = field(default_factory=dict)
     gradient_norms: GradientNorms | None = None
+    convergence: Convergence | None = None
     cautions: tuple[str, ...] = ()
     metric_intervals: dict[str, tuple[float, float]] = field(default_factory=dict)
 
@@ -162,9 +156,14 @@ class FitResult:
 
     @functools.cached_property
     def posterior(self) -> Any:
-        """The posterior draws as an ArviZ object (InferenceData in ArviZ 0.23, DataTree in 1.x).
+        """The posterior draws as an ArviZ object (InferenceData in ArviZ 0.23, DataTree in 1.x), in
+        four or five chains.
 
-        Where ``posterior_kind`` is "noise-aware", they count the privacy noise besides what the
+        Its attribute "chains" says which Markov chains they are, if any; ``inference_data`` adds
+        prior and predictions. A group "log_likelihood" would have a number for each private record,
+        so ``az.loo`` and ``az.waic`` cannot be had: ``wb.evaluate`` scores and compares fits.
+
+        Where ``posterior_kind`` is "noise-aware", draws count the privacy noise besides what the
         data leave open (``posterior.noise_aware``). Else they are the guide's, and
         ``interval_warning`` says how far too narrow they may be.
         """
@@ -178,7 +177,28 @@ class FitResult:
         With ``estimator="statistics"`` there is no guide, and predictions use ``posterior``, which
         this is then.
         """
-        return self.posterior_of(self._sorted(self.guide_draws), "variational")
+        kind = "variational" if self.variational_draws else ""
+        return self.posterior_of(self.in_order(self.guide_draws), kind)
+
+    def inference_data(
+        self, data: Dataset | pd.DataFrame | None = None, *, seed: int | None = None
+    ) -> Any:
+        """``posterior`` with the groups "prior", "posterior_predictive" and "observed_data", as
+        ArviZ's plots take them.
+
+        >>> result = wb.fit("logistic", "breast_cancer", epsilon=1.0)
+        >>> result.inference_data()["posterior_predictive"]["y"].shape
+        (4, 50, 111)
+
+        :param data: whose evaluation records are predicted, by default the fit's own if they are
+            public, else none are; or the rows of a table, for a formula. Records that are not
+            public make both groups "outside the guarantee", as their attribute "label" says.
+        :param seed: a whole number, to get the same predictions again.
+        :raises ArgumentError: naming what is wrong with the records.
+        """
+        from workbench.results.inference_data import inference_data
+
+        return inference_data(self, data, seed)
 
     @property
     def interval_words(self) -> str:
@@ -204,31 +224,33 @@ class FitResult:
         """
         return self.variational_draws or self.draws
 
-    def posterior_of(self, draws: dict[str, np.ndarray], kind: str = "") -> Any:
+    def posterior_of(
+        self,
+        draws: dict[str, np.ndarray],
+        kind: str = "",
+        beside: arviz_adapter.Groups | None = None,
+    ) -> Any:
         """``draws`` as an ArviZ object with this result's coordinates, guarantee and label.
 
-        :param kind: of posterior; the result's own by default.
+        :param kind: of posterior; the result's own by default. :param beside: further groups, as of
+            ``arviz_adapter.to_posterior``.
         """
-        kind = (
-            "sums"
-            if self.settings.get("estimator") == "statistics"
-            else kind or self.posterior_kind
-        )
-        attributes = {
-            "guarantee": self.guarantee.headline(),
-            "label": self.release_label,
-            "inference": _INFERENCE[kind],
-        }
-        return arviz_adapter.to_posterior(draws, self.coordinates, attributes)
+        return arviz_adapter.posterior_of(self, draws, kind or self.draws_kind, beside)
+
+    @property
+    def draws_kind(self) -> str:
+        """``posterior_kind``, or "sums" of a posterior given noised sums."""
+        return "sums" if self.settings.get("estimator") == "statistics" else self.posterior_kind
 
     @functools.cached_property
     def sorted_draws(self) -> dict[str, np.ndarray]:
-        """The draws with interchangeable parts, such as a mixture's components, in the order that
-        the model chooses.
+        """The posterior's draws with interchangeable parts, such as a mixture's components,
+        ``in_order``.
         """
-        return self._sorted(self.draws)
+        return self.in_order(self.draws)
 
-    def _sorted(self, draws: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    def in_order(self, draws: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Draws with interchangeable parts in the order that the model chooses."""
         sort = self.predictor.model.sort if self.model_is_known else None
         return draws if sort is None else sort(draws, self.params)
 
@@ -269,14 +291,17 @@ class FitResult:
         A noise-aware posterior counts the privacy noise. Of a guide's posterior, ``noise_sd``
         estimates how far privacy noise moved the mean, which sd and interval do not include (NaN
         where there is no estimate). An ``IntervalWarning`` says why the numbers should not be
-        trusted: much too narrow intervals, or one of ``cautions``.
+        trusted: much too narrow intervals, or one of ``cautions``, or scales and shapes that
+        clipping biases, which "remark" then marks.
 
         :param interval: probability of the interval, in (0, 1).
         :param kind: "hdi" (highest density) or "eti" (equal tails). The column names say which.
         """
-        table = self.summary_table(interval, kind)
-        if self.interval_warning:
-            warnings.warn(self.interval_warning, IntervalWarning, stacklevel=2)
+        table, bias = self.summary_table(interval, kind), self.clipping_bias
+        if bias.words:
+            table["remark"] = [bias.of(str(name)).strip() for name in table.index]
+        if self.doubts:
+            warnings.warn(self.doubts, IntervalWarning, stacklevel=2)
         return table
 
     def summary_table(self, interval: float = 0.9, kind: str = "hdi") -> pd.DataFrame:
@@ -288,7 +313,9 @@ class FitResult:
             table["noise_sd"] = [noise_sd(self, str(name), sd) for name, sd in table["sd"].items()]
         return table
 
-    def coefficients(self, interval: float = 0.9, kind: str = "hdi") -> CoefficientTable:
+    def coefficients(
+        self, interval: float = 0.9, kind: str = "hdi", *, diagnostics: bool = False
+    ) -> CoefficientTable:
         """A regression's coefficients in the columns' own units: mean, sd, interval, ratio and
         share above 0; and scaled.
 
@@ -302,11 +329,14 @@ class FitResult:
 
         :param interval: probability of the interval, in (0, 1).
         :param kind: as of ``summary``.
+        :param diagnostics: True has, in place of ratios and scaled ones, mean and sd of the prior,
+            effective sample size and R-hat; and the heading says whether the fit had arrived and
+            what was clipped.
         :raises ArgumentError: naming ``model``, if it is no regression (``Model.linear``).
         """
         from workbench.results import coefficients
 
-        return coefficients.table(self, interval, kind)
+        return coefficients.table(self, interval, kind, diagnostics)
 
     def effects(
         self,
@@ -376,23 +406,6 @@ class FitResult:
         return effects.intervals(self, records, interval, kind)
 
     @property
-    def _step_noise(self) -> float | None:
-        """Standard deviation of one step's noise on the summed gradient; None if the optimiser is
-        not the built-in one.
-        """
-        learning_rate = self.settings.get("learning_rate")
-        if (
-            learning_rate is None
-            or self.settings.get("estimator") != "aligned"
-            or not self.guarantee.is_private
-        ):
-            return None
-        # it may have been adapted
-        adapted_clip = None if self.gradient_norms is None else self.gradient_norms.clip
-        clip = self.settings["clip"] if adapted_clip is None else adapted_clip
-        return self.guarantee.noise_multiplier * clip / self.settings["sampling_rate"]
-
-    @property
     def budget_status(self) -> BudgetStatus | None:
         """What the ledger says was spent on the records so far; None without a ledger and in a
         loaded result.
@@ -415,6 +428,18 @@ class FitResult:
 
         lacks_noise = self.posterior_kind == "variational"
         return " ".join(filter(None, [*self.cautions, warning(self) if lacks_noise else ""]))
+
+    @functools.cached_property
+    def clipping_bias(self) -> ClippingBias:
+        """Which scales and shapes clipping biases: tables mark their rows."""
+        from workbench.results.clipping_bias import clipping_bias
+
+        return clipping_bias(self)
+
+    @property
+    def doubts(self) -> str:
+        """``interval_warning``, and what the marks of rows mean; "" where nothing is wrong."""
+        return " ".join(filter(None, [self.interval_warning, self.clipping_bias.words]))
 
     def label_beside(self, data: Dataset | None) -> str:
         """The label of a picture that shows the release with records of ``data``, or with the fit's

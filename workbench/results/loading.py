@@ -12,6 +12,7 @@ import numpy as np
 
 from workbench import _json, _validate
 from workbench._schema import FormError
+from workbench.posterior.convergence import Convergence
 from workbench.privacy.gradient_norms import GradientNorms
 from workbench.privacy.guarantee import Guarantee, check_epsilon
 from workbench.results import _atomic, _form, arviz_adapter
@@ -141,9 +142,14 @@ def _decode(
         return math.nan if value is None else value
 
     norms, coordinates = values["gradient_norms"], values["coordinates"]
+    convergence = values.get("convergence")
+    if convergence is not None:
+        score = math.inf if convergence["score"] is None else convergence["score"]
+        convergence = Convergence(**{**convergence, "score": score})
     decoded = {
         "guarantee": Guarantee.from_dict(values["guarantee"]),
         "gradient_norms": None if norms is None else GradientNorms.from_dict(norms),
+        "convergence": convergence,
         "constants": {
             name: np.array(value["value"], value["dtype"])
             if isinstance(value, dict) and value.keys() == {"dtype", "value"}

@@ -108,10 +108,9 @@ def _pairs(result: FitResult, data: Dataset | None) -> Figure:
     from workbench.results import description
 
     scalars: dict[str, np.ndarray] = {}
-    for name, value in result.posterior["posterior"].data_vars.items():
-        flat = np.asarray(value.values)[0].reshape(value.shape[1], -1)
-        names = entry_names(str(name), result.coordinates.get(str(name)), value.shape[2:])
-        scalars |= dict(zip(names, flat.T, strict=True))
+    for name, value in result.sorted_draws.items():
+        names = entry_names(name, result.coordinates.get(name), value.shape[1:])
+        scalars |= dict(zip(names, value.reshape(len(value), -1).T, strict=True))
     size = {name: abs(draws.mean()) / (draws.std() or 1.0) for name, draws in scalars.items()}
     chosen = sorted(size, key=size.__getitem__, reverse=True)[:_PAIRS]
     made = result.posterior_kind == "variational" and description.draws_are_independent(result)

@@ -180,10 +180,11 @@ def summary_rows(result: FitResult) -> list[list[str]]:
     """Rows of the posterior's table; all have the same decimals, or more where a standard deviation
     needs them.
     """
-    table = result.summary_table()
+    table, mark = result.summary_table(), result.clipping_bias.of
     rows = zip(table.index, table.to_numpy(float), places_for(table["sd"].tolist()), strict=True)
     return [
-        [str(name), *(fixed(value, digits) for value in values)] for name, values, digits in rows
+        [f"{name}{mark(str(name))}", *(fixed(value, digits) for value in values)]
+        for name, values, digits in rows
     ]
 
 

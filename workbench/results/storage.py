@@ -98,6 +98,9 @@ def _encode(result: FitResult) -> dict[str, Any]:
     values["gradient_norms"] = (
         None if result.gradient_norms is None else result.gradient_norms.to_dict()
     )
+    if result.convergence is not None:
+        entries = result.convergence._asdict()
+        values["convergence"] = {name: _plain(value) for name, value in entries.items()}
     values["constants"] = {
         name: _encoded_array(value) if isinstance(value, np.ndarray) else value
         for name, value in result.constants.items()

@@ -1,6 +1,6 @@
-"""Mean, standard deviation and interval of each scalar of independent draws.
+"""Mean, standard deviation and interval of each scalar of draws.
 
-R-hat and effective sample size are left out: they describe Markov chains.
+``FitResult.coefficients`` has R-hat and effective sample size where they are asked for.
 """
 
 from __future__ import annotations
