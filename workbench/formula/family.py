@@ -98,6 +98,7 @@ class Family:
     )
     learns_bounds: ClassVar[bool] = False  # whether the response's bounds only scale it
     limits: ClassVar[tuple[float, float]] = (-LARGEST, LARGEST)  # of a response's bounds
+    has_zeros: ClassVar[bool] = False  # whether the lower bound of a response must be 0
     kind: ClassVar[str] = "number"  # of the response: number, count, share, class or time
     link: str = ""
 

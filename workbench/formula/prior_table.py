@@ -135,11 +135,13 @@ def _chosen(line: PriorLine, declared: Mapping[str, dist.Distribution]) -> Prior
             "is a prior on several numbers and cannot be replaced.",
         )
     if type(declared[name].support) is not type(line.prior.support):
+        support = "all real numbers" if line.site in (INTERCEPT, WEIGHTS) else "positive numbers"
+        if line.prior.support is dist.constraints.unit_interval:
+            support = "numbers from 0 to 1, such as Beta(1, 9)"
         raise _validate.ArgumentError(
             f"priors[{name!r}]",
             text_of(declared[name]),
-            "must be a distribution on "
-            f"{'all real' if line.site in (INTERCEPT, WEIGHTS) else 'positive'} numbers.",
+            f"must be a distribution on {support}.",
         )
     return replace(line, prior=declared[name])
 
