@@ -78,11 +78,16 @@ def lefts():
     """What may stand before the ~, with the families that can have it or not."""
     quoted = [f"`{name}`" if " " in name else name for name in RESPONSES]
     plain = [(name, family) for name in quoted for family in FAMILIES]
-    counts = [(f"p({name}, n)", "binomial") for name in ("count", "whole", "number")]
+    counts = [
+        (f"p({name}, n)", family)
+        for name in ("count", "whole", "number")
+        for family in ("binomial", "beta_binomial")
+    ]
     rates = [
         (f"{name} | rate(e)", family)
         for name in ("count", "whole")
-        for family in ("poisson", "negative_binomial")
+        for family in FAMILIES
+        if "exposure" in FAMILIES[family].extras
     ]
     status = [f"{call}(positive, {name})" for call in ("Surv", "censored") for name in quoted]
     times = [(name, family) for name in status for family in ("exponential", "weibull")]
@@ -176,6 +181,11 @@ SMALLEST = [
     ("positive ~ 1", "exponential"),
     ("Surv(positive, `1 or 2`) ~ 0 + x", "weibull"),
     ("whole ~ (1 | g)", "negative_binomial"),
+    ("p(count, n) ~ 1", "beta_binomial"),
+    ("positive ~ 1", "inverse_gaussian"),
+    ("positive ~ (1 | g)", "lognormal"),
+    ("count | rate(e) ~ 1", "zero_inflated_poisson"),
+    ("whole ~ (1 | g)", "hurdle_negative_binomial"),
 ]
 
 

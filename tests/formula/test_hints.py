@@ -53,10 +53,22 @@ def design(right):
         ("factor(k)", "C(k)"),
         ("factor(g1):x", "C(g1):x"),
         ("I(Q('my col') ** 2)", "I(`my col` ** 2)"),
+        ("0 + Intercept + x", "1 + x"),
+        ("x + 0 + Intercept", "x"),
     ],
 )
 def test_spellings_of_other_programs_work(right, same):
     assert design(right).block.names == design(same).block.names
+    assert design(right).block.intercept == design(same).block.intercept
+
+
+def test_the_intercept_of_brms_is_no_column_of_this_name():
+    schema = {"y": (0, 9), "Intercept": (0, 1), "x": (0, 1)}
+    error = refusal(lambda: wb.models.formula("y ~ 0 + Intercept + x", schema=schema))
+    assert "rename it" in error.expectation
+    model = wb.models.formula("y ~ 0 + `Intercept`", schema=schema)
+    assert model.columns.design.block.names == ("Intercept",)
+    assert parse("y ~ (0 + Intercept | g)").groups == (Group(True, (), ("g",)),)
 
 
 @pytest.mark.parametrize("by", ["C(k)", "factor(k)", "as.factor(k)", "gr(k)", "Q('k')", "k"])

@@ -146,14 +146,15 @@ class InverseGaussian(Gamma):
 
     name = "inverse_gaussian"
     summary = "Positive numbers with a long tail, whose spread grows faster than their mean."
+    links = ("log", "identity")  # where 1 / mean falls below 0, its likelihood has no gradient
 
     def own_parameters(self, response: Response, values: Values) -> dict[str, Any]:
         return {**values, "shape": values["shape"] * self._middle(response)}
 
     def _middle(self, response: Response) -> float:
         """The mean where a centred predictor is 0."""
-        inverse_links = {"log": math.exp, "inverse": lambda linear: 1 / linear, "identity": float}
-        return float(inverse_links[self.link](self._centred_units(response).shift))
+        middle = self._centred_units(response).shift
+        return math.exp(middle) if self.link == "log" else middle
 
     def likelihood(
         self, response: Response, predictor: Array, parameters: Values, **extras: Array

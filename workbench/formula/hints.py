@@ -91,7 +91,8 @@ LEFT = MappingProxyType(
         **_all("rate", "needs a column with the exposure, as in visits | rate(days)"),
         **_all(
             "cbind",
-            "is p(successes, trials) here: make a column with the number of trials of each row",
+            "is p(successes, trials) here: make a column with the number of trials of each row, as "
+            "in frame.assign(n=frame['wins'] + frame['losses']), and write p(wins, n)",
         ),
         **_all(
             "cens",
