@@ -425,6 +425,28 @@ def test_draws_have_the_mean_and_the_variance(name, link):
         assert abs(y.var() - variance) < 5 * variance * np.sqrt((excess + 2) / draws) + 1e-9
 
 
+@pytest.mark.parametrize("name", some_of(list(FAMILIES), 4, 1))
+def test_draws_are_finite_far_away(name):
+    family, (response, parameters, extras) = get(name), inputs(name)
+    far = predictors(name, np.repeat([-200.0, -30, 30, 200], 100))
+    y = family.sample(jax.random.key(0), response, far, parameters, **extras)
+    assert np.isfinite(y).all()
+    assert family.kind in ("number", "share") or (y >= 0).all()
+
+
+def test_draws_behind_a_hurdle_are_the_others_without_their_zeros():
+    """Where nearly all of them are 0, too: the count is 1 then."""
+    for name in ("hurdle_poisson", "hurdle_negative_binomial"):
+        family, (response, parameters, _) = get(name), inputs(name)
+        parameters = {**parameters, "zero_probability": 0.0}
+        small = jnp.full(1000, -40.0)
+        assert (family.sample(jax.random.key(0), response, small, parameters) == 1).all()
+        assert family.mean(response, small[0], parameters) == pytest.approx(1)
+        assert log_density(family, response, small[0], parameters, {}, 1) == pytest.approx(
+            0, abs=1e-4
+        )
+
+
 def test_a_mean_without_trials_or_exposure_is_that_of_one():
     for name, extra in (("binomial", "trials"), ("poisson", "exposure")):
         family, response = get(name), RESPONSES[name]
@@ -664,6 +686,11 @@ WRONG = [
         "trials",
         "bounds of counts",
     ),
+    ("hurdle_poisson", None, Response("y", 1, 10), "response", "lower bound 0"),
+    ("zero_inflated_poisson", "identity", Response("y", 2, 10), "response", "lower bound 0"),
+    ("inverse_gaussian", None, Response("y", 0, 10), "response", "above 0"),
+    ("lognormal", None, Response("y", 0, 10), "response", "above 0"),
+    ("beta_binomial", None, Response("y", 0, 10), "trials", "declared bounds"),
     ("bernoulli", None, Response("y", 0, 10), "response", "2 levels"),
     ("bernoulli", None, Response("y", levels=("a", "b", "c")), "response", "2 levels"),
     ("categorical", None, Response("y", 0, 3), "response", "2 to 200 levels"),

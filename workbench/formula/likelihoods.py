@@ -96,6 +96,10 @@ class PoissonOfMean(_OfMean):
     def log_prob(self, value: Array) -> Array:
         return value * self.log_mean - safe_exp(self.log_mean) - gammaln(value + 1.0)
 
+    def log_zero(self) -> Array:
+        """log of the probability of 0, which ``log_prob`` rounds where it is nearly 0."""
+        return -safe_exp(self.log_mean)
+
     def sample_positive(self, key: Array, sample_shape: tuple[int, ...] = ()) -> Array:
         """Draws of counts above 0, sample_shape + batch_shape: the first event of a Poisson process
         on [0, 1] that has one, and what comes after it.
@@ -129,6 +133,11 @@ class NegativeBinomialOfMean(_OfMean):
         gap = self.log_mean - log_concentration
         of_value = _log_rising(log_concentration, value) - gammaln(value + 1.0)
         return of_value - value * jax.nn.softplus(-gap) - self.concentration * jax.nn.softplus(gap)
+
+    def log_zero(self) -> Array:
+        """As Poisson's."""
+        gap = self.log_mean - jnp.log(self.concentration)
+        return -self.concentration * jax.nn.softplus(gap)
 
     def sample_positive(self, key: Array, sample_shape: tuple[int, ...] = ()) -> Array:
         """Draws of counts above 0, sample_shape + batch_shape.
@@ -228,7 +237,7 @@ class CountsBehindHurdle(_WithZeros):
         log_zero, log_rest = self._log_probabilities()
         # a count that was made smaller with its exposure is still one that is not 0
         of_counts = self.counts.log_prob(jnp.maximum(value, 1))
-        log_positive = log_of_rest(-self.counts.log_prob(jnp.zeros_like(self.probability)))
+        log_positive = log_of_rest(-self.counts.log_zero())
         return jnp.where(value > 0, log_rest + of_counts - log_positive, log_zero)
 
 
@@ -321,7 +330,7 @@ class InverseGaussianOfMean(_OfMean):
     support = constraints.positive
 
     def sample(self, key: Array, sample_shape: tuple[int, ...] = ()) -> Array:
-        """Draws, sample_shape + batch_shape (Michael, Schucany and Haas 1976). The smaller root is
+        """Draws, sample_shape + batch_shape. The smaller root is
         written without their difference, which rounds.
         """
         of_normal, of_root = jax.random.split(key)

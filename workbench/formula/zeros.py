@@ -5,12 +5,13 @@ negative_binomial.
 from __future__ import annotations
 
 import math
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import jax.numpy as jnp
 from numpyro import distributions as dist
 
 from workbench import _validate
+from workbench.formula import links
 from workbench.formula.counts import NegativeBinomial, Poisson
 from workbench.formula.family import Array, Family, Gradient, Values
 from workbench.formula.likelihoods import CountsBehindHurdle, ZeroInflatedCounts
@@ -74,7 +75,7 @@ class _Hurdle(_WithZeros):
     zeros = "zero_probability"
 
     def target_words(self, response: Response) -> str:
-        return f"{super().target_words(response)}, before its zeros are left out"
+        return f"{super().target_words(response)}, before truncation at 0"
 
     def likelihood(
         self, response: Response, predictor: Array, parameters: Values, **extras: Array
@@ -85,12 +86,11 @@ class _Hurdle(_WithZeros):
     def mean(
         self, response: Response, predictor: Array, parameters: Values, **extras: Array
     ) -> Array:
-        counts = super().likelihood(response, predictor, parameters, **extras)
-        mean = super().mean(response, predictor, parameters, **extras)
-        log_zero = counts.log_prob(jnp.zeros_like(mean))
-        # of a count above 0: at least 1, which both round to where the mean is small
-        positive = jnp.maximum(mean / jnp.maximum(-jnp.expm1(log_zero), 1e-30), 1)
-        return (1 - parameters[self.zeros]) * positive
+        counts: Any = super().likelihood(response, predictor, parameters, **extras)
+        log_mean = jnp.log(super().mean(response, predictor, parameters, **extras))
+        # of a count above 0; at least 1, which both terms round to where the mean is near 0
+        log_positive = jnp.maximum(log_mean - links.log_of_rest(-counts.log_zero()), 0)
+        return (1 - parameters[self.zeros]) * links.safe_exp(log_positive)
 
 
 class ZeroInflatedPoisson(_ZeroInflated, Poisson):
