@@ -41,9 +41,9 @@ PARAMETERS = {
     "student_t": {"sigma": 0.4, "nu": 4.5},
     "beta_binomial": {"concentration": 12.0},
     "negative_binomial": {"concentration": 2.5},
-    **{f"{kind}_poisson": {site: 0.3} for kind, site in ZEROS.items()},
+    **{f"{kind}_poisson": {site: -0.8} for kind, site in ZEROS.items()},
     **{
-        f"{kind}_negative_binomial": {"concentration": 2.5, site: 0.3}
+        f"{kind}_negative_binomial": {"concentration": 2.5, site: -0.8}
         for kind, site in ZEROS.items()
     },
     "gamma": {"shape": 3.0},
@@ -157,7 +157,7 @@ def known(family, response, predictor, parameters, extras):
                 parameters,
                 extras,
             )
-            return WithZeros(counts, parameters[site], is_hurdle=kind == "hurdle")
+            return WithZeros(counts, special.expit(parameters[site]), is_hurdle=kind == "hurdle")
     return {
         "gaussian": lambda: stats.norm(mean, reach * parameters["sigma"]),
         "student_t": lambda: stats.t(parameters["nu"], mean, reach * parameters["sigma"]),
@@ -280,11 +280,7 @@ def test_values_and_gradients_are_finite_at_extremes(name, link):
     ):
         extra = {role: jnp.asarray(pair[place]) for role, pair in ends.items()}
         scaled = {
-            site: value
-            if site == "cutpoints"
-            else PROBABILITY["logit"](special.logit(value) + 10 * np.log(factor))
-            if site in ZEROS.values()
-            else factor * value
+            site: value if site == "cutpoints" else factor * value
             for site, value in parameters.items()
         }
         scaled = {site: jnp.asarray(value, jnp.float32) for site, value in scaled.items()}
@@ -306,7 +302,7 @@ def test_the_gradient_leads_back_from_far_away(name, link):
         return log_density(family, response, several, parameters, extras, y)
 
     smallest, largest = (0, 0) if name == "categorical" else (Y[name][0], Y[name][-1])
-    if family.has_zeros:  # a zero may be one that says nothing of the predictor
+    if family.zeros:  # a zero may be one that says nothing of the predictor
         smallest = 1
     increasing = -1 if link == "inverse" else 1
     if name != "categorical":
@@ -350,7 +346,7 @@ def test_a_typical_gradient_is_of_that_size(name, link):
         "lognormal": {"sigma": 0.67},
     }
     parameters = medians.get(name) or {
-        site: 0.5 if site in ZEROS.values() else float(np.exp(prior.loc))
+        site: 0.0 if site == family.zeros else float(np.exp(prior.loc))
         for site, prior in family.parameters(response).items()
     }
     extras = {"trials": 20.0} if "trials" in response.extras else {}
@@ -438,7 +434,7 @@ def test_draws_behind_a_hurdle_are_the_others_without_their_zeros():
     """Where nearly all of them are 0, too: the count is 1 then."""
     for name in ("hurdle_poisson", "hurdle_negative_binomial"):
         family, (response, parameters, _) = get(name), inputs(name)
-        parameters = {**parameters, "zero_probability": 0.0}
+        parameters = {**parameters, "zero_probability": -60.0}
         small = jnp.full(1000, -40.0)
         assert (family.sample(jax.random.key(0), response, small, parameters) == 1).all()
         assert family.mean(response, small[0], parameters) == pytest.approx(1)
@@ -525,12 +521,17 @@ def test_priors_are_those_of_the_documentation(name, link):
     assert set(priors) == set(PARAMETERS.get(name, {}))
     for site, prior in priors.items():
         draw = prior.sample(jax.random.key(0), (50,))
-        assert (np.diff(draw, axis=1) > 0).all() if site == "cutpoints" else (draw > 0).all()
+        if site == "cutpoints":
+            assert (np.diff(draw, axis=1) > 0).all()
+        else:
+            assert site == family.zeros or (draw > 0).all()
     own = dict(family.own_parameters(response, PARAMETERS.get(name, {})))
     if name in ("gaussian", "student_t"):  # 0.4 of half the declared range
         assert own.pop("sigma") == pytest.approx(16_000)
     if name == "inverse_gaussian":  # of the mean in the middle of what is declared
         assert own.pop("shape") == pytest.approx(3 * mean_of(family, response, 0.0))
+    if family.zeros:  # of a logit
+        assert own.pop(family.zeros) == pytest.approx(special.expit(-0.8))
     assert own == {site: PARAMETERS[name][site] for site in own}
 
 

@@ -121,7 +121,7 @@ def test_the_likelihood_has_the_maximum_of_another_program(name):
     shift, scale = family.units(response)
 
     def values(theta):
-        inverse = {site: jax.nn.sigmoid if "zero" in site else jnp.exp for site in parameters}
+        inverse = {site: jnp.asarray if site == family.zeros else jnp.exp for site in parameters}
         return {
             site: inverse[site](value) for site, value in zip(parameters, theta[2:], strict=True)
         }

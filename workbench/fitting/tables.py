@@ -291,7 +291,7 @@ def _unlearned(
         unit_id=unit_id,
         max_rows=of_table.get("max_rows"),
         limits={response: family.limits},
-        from_zero=[response] if family.has_zeros else [],
+        from_zero=[response] if family.zeros else [],
     )
     everything = make(declared)
     columns = Undeclared(everything, columns_of, of_table.get("missing"))

@@ -39,7 +39,7 @@ Array = jax.Array
 
 # of a positive value: encoded ones are larger, but made-up records of a check may be anything
 _SMALLEST = 1e-30
-_EDGE = 1e-6  # of a share or a probability, likewise
+_EDGE = 1e-6  # of a share, likewise
 _MOST_EVENTS = 2.0**30  # a mean that int32 draws may have
 _LARGE = 10.0  # arguments from which Stirling's series is exact to float32
 # of the logarithm of a value over its mean: the square of its exponential fits into float32
@@ -177,30 +177,19 @@ class _WithZeros(dist.Distribution):
     """Counts with zeros of their own.
 
     :param counts: the distribution of the others, Poisson's or the negative binomial one.
-    :param probability: of these zeros.
+    :param logit: of the probability of these zeros.
     """
 
-    arg_constraints = {"probability": constraints.unit_interval}  # noqa: RUF012
-    pytree_data_fields = ("counts", "probability")
+    arg_constraints = {"logit": constraints.real}  # noqa: RUF012
+    pytree_data_fields = ("counts", "logit")
     support = _Counts()
 
-    def __init__(
-        self,
-        counts: Any,
-        probability: ArrayLike,
-        *,
-        validate_args: bool | None = None,
-    ) -> None:
+    def __init__(self, counts: Any, logit: ArrayLike, *, validate_args: bool | None = None) -> None:
         self.counts = counts
-        self.probability = jnp.broadcast_to(
-            jnp.asarray(probability, jnp.result_type(float)), counts.batch_shape
+        self.logit = jnp.broadcast_to(
+            jnp.asarray(logit, jnp.result_type(float)), counts.batch_shape
         )
         super().__init__(counts.batch_shape, validate_args=validate_args)
-
-    def _log_probabilities(self) -> tuple[Array, Array]:
-        """log of the probability of these zeros, and of the rest."""
-        probability = jnp.clip(self.probability, _SMALLEST, 1 - _EDGE)
-        return jnp.log(probability), jnp.log1p(-probability)
 
     def _sample_others(self, key: Array, sample_shape: tuple[int, ...]) -> Array:
         raise NotImplementedError
@@ -209,7 +198,7 @@ class _WithZeros(dist.Distribution):
         """Draws, sample_shape + batch_shape."""
         of_zeros, of_others = jax.random.split(key)
         shape = sample_shape + self.batch_shape
-        is_zero = jax.random.bernoulli(of_zeros, self.probability, shape)
+        is_zero = jax.random.bernoulli(of_zeros, jax.nn.sigmoid(self.logit), shape)
         return jnp.where(is_zero, 0, self._sample_others(of_others, sample_shape))
 
 
@@ -221,7 +210,7 @@ class ZeroInflatedCounts(_WithZeros):
 
     @validate_sample
     def log_prob(self, value: Array) -> Array:
-        log_zero, log_rest = self._log_probabilities()
+        log_zero, log_rest = jax.nn.log_sigmoid(self.logit), jax.nn.log_sigmoid(-self.logit)
         of_counts = log_rest + self.counts.log_prob(value)
         return jnp.where(value > 0, of_counts, jnp.logaddexp(log_zero, of_counts))
 
@@ -234,7 +223,7 @@ class CountsBehindHurdle(_WithZeros):
 
     @validate_sample
     def log_prob(self, value: Array) -> Array:
-        log_zero, log_rest = self._log_probabilities()
+        log_zero, log_rest = jax.nn.log_sigmoid(self.logit), jax.nn.log_sigmoid(-self.logit)
         # a count that was made smaller with its exposure is still one that is not 0
         of_counts = self.counts.log_prob(jnp.maximum(value, 1))
         log_positive = log_of_rest(-self.counts.log_zero())

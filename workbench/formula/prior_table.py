@@ -135,13 +135,11 @@ def _chosen(line: PriorLine, declared: Mapping[str, dist.Distribution]) -> Prior
             "is a prior on several numbers and cannot be replaced.",
         )
     if type(declared[name].support) is not type(line.prior.support):
-        support = "all real numbers" if line.site in (INTERCEPT, WEIGHTS) else "positive numbers"
-        if line.prior.support is dist.constraints.unit_interval:
-            support = "numbers from 0 to 1, such as Beta(1, 9)"
         raise _validate.ArgumentError(
             f"priors[{name!r}]",
             text_of(declared[name]),
-            f"must be a distribution on {support}.",
+            "must be a distribution on "
+            f"{'all real' if line.prior.support is dist.constraints.real else 'positive'} numbers.",
         )
     return replace(line, prior=declared[name])
 
@@ -169,5 +167,8 @@ def _defaults(
             words = f"standard deviation of {name} between groups of {effects.name}"
             lines.append(PriorLine((f"{site}[{name}]", site), site, words, sd))
     for name, prior in family.parameters(response).items():
-        lines.append(PriorLine((name,), name, f"{name} of the family {family.name}", prior))
+        words = f"{name} of the family {family.name}"
+        if name == family.zeros:
+            words = f"logit of {words}"
+        lines.append(PriorLine((name,), name, words, prior))
     return lines

@@ -5,8 +5,9 @@ negative_binomial.
 from __future__ import annotations
 
 import math
-from typing import Any, ClassVar
+from typing import Any
 
+import jax
 import jax.numpy as jnp
 from numpyro import distributions as dist
 
@@ -28,9 +29,6 @@ __all__ = [
 class _WithZeros(Family):
     """Zeros in addition to the counts of the family that comes next among the bases."""
 
-    has_zeros = True
-    zeros: ClassVar[str]  # the parameter that is their probability
-
     def check(self, response: Response) -> None:
         super().check(response)
         if response.bounds[0] > 0:
@@ -41,7 +39,12 @@ class _WithZeros(Family):
             )
 
     def parameters(self, response: Response) -> dict[str, dist.Distribution]:
-        return {**super().parameters(response), self.zeros: dist.Beta(1.0, 1.0)}
+        # by its logit a record's gradient is at most 1; by itself it has no bound near 0 and 1
+        return {**super().parameters(response), self.zeros: dist.Normal(0.0, 2.5)}
+
+    def own_parameters(self, response: Response, values: Values) -> dict[str, Any]:
+        own = super().own_parameters(response, values)
+        return {**own, self.zeros: jax.nn.sigmoid(values[self.zeros])}
 
     def gradient(self, response: Response) -> Gradient:
         # half of the records, by the prior's centre, have one that is not near 0
@@ -66,7 +69,7 @@ class _ZeroInflated(_WithZeros):
         self, response: Response, predictor: Array, parameters: Values, **extras: Array
     ) -> Array:
         mean = super().mean(response, predictor, parameters, **extras)
-        return (1 - parameters[self.zeros]) * mean
+        return jax.nn.sigmoid(-parameters[self.zeros]) * mean
 
 
 class _Hurdle(_WithZeros):
@@ -90,7 +93,7 @@ class _Hurdle(_WithZeros):
         log_mean = jnp.log(super().mean(response, predictor, parameters, **extras))
         # of a count above 0; at least 1, which both terms round to where the mean is near 0
         log_positive = jnp.maximum(log_mean - links.log_of_rest(-counts.log_zero()), 0)
-        return (1 - parameters[self.zeros]) * links.safe_exp(log_positive)
+        return jax.nn.sigmoid(-parameters[self.zeros]) * links.safe_exp(log_positive)
 
 
 class ZeroInflatedPoisson(_ZeroInflated, Poisson):
