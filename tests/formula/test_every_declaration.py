@@ -260,6 +260,21 @@ def test_a_prediction_for_twice_the_exposure_is_twice_as_large():
 
 
 @pytest.mark.usefixtures("made_up_steps")
+def test_a_probability_of_zeros_is_fitted_by_its_logit():
+    model = wb.models.formula("count ~ x", "hurdle_poisson", SCHEMA)
+    assert model.priors.loc["zero_probability", "of"].startswith("logit of zero_probability")
+    with pytest.raises(wb.ArgumentError, match="all real numbers"):
+        wb.models.formula(
+            "count ~ x", "hurdle_poisson", SCHEMA, priors={"zero_probability": "Beta(2, 8)"}
+        )
+    result = wb.fit(model, model.dataset(FRAME, evaluation=False), **QUICK)
+    logits = result.draws["zero_probability"].astype(float)
+    table = result.coefficients().loc["zero_probability"]
+    assert table["scaled mean"] == pytest.approx(logits.mean(), abs=1e-4)
+    assert table["mean"] == pytest.approx(np.mean(1 / (1 + np.exp(-logits))), abs=1e-4)
+
+
+@pytest.mark.usefixtures("made_up_steps")
 @pytest.mark.parametrize(
     ("formula", "family", "words"),
     [
@@ -277,6 +292,9 @@ def test_a_prediction_for_twice_the_exposure_is_twice_as_large():
             "mean of positive, a time of an event where two = no",
         ),
         ("count | rate(e) ~ x", "poisson", "mean of count per unit of exposure"),
+        ("count ~ x", "zero_inflated_poisson", "mean of count, without the extra zeros"),
+        ("count ~ x", "hurdle_poisson", "mean of count, before truncation at 0"),
+        ("positive ~ x", "lognormal", "median of positive"),
     ],
 )
 def test_a_model_says_what_it_is_of(formula, family, words):
