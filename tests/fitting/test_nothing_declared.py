@@ -247,6 +247,20 @@ def test_counts_are_never_below_0(frame):
     assert result.data["target_bounds"][0] == 0
 
 
+def test_a_learned_range_of_a_family_with_zeros_begins_at_0(frame):
+    """Also where hardly any is 0: no fit is refused after its look was charged."""
+    many = frame.assign(visits=frame["visits"] + 100.0)
+    result = fit(many, "visits ~ age", family="hurdle_poisson", iterations=20)
+    assert result.data["target_bounds"][0] == 0
+    plain = fit(many, "visits ~ age", family="poisson", iterations=20)
+    assert plain.data["target_bounds"][0] > 0
+
+
+def test_binomial_without_trials_is_yes_or_no(frame):
+    result = fit(frame, "ill ~ age", family="binomial", iterations=20)
+    assert result.coefficients().heading["Family"] == "bernoulli, link logit"
+
+
 @pytest.mark.whole_fit
 @pytest.mark.thorough
 def test_truths_are_read_from_words(frame):

@@ -78,11 +78,16 @@ def lefts():
     """What may stand before the ~, with the families that can have it or not."""
     quoted = [f"`{name}`" if " " in name else name for name in RESPONSES]
     plain = [(name, family) for name in quoted for family in FAMILIES]
-    counts = [(f"p({name}, n)", "binomial") for name in ("count", "whole", "number")]
+    counts = [
+        (f"p({name}, n)", family)
+        for name in ("count", "whole", "number")
+        for family in ("binomial", "beta_binomial")
+    ]
     rates = [
         (f"{name} | rate(e)", family)
         for name in ("count", "whole")
-        for family in ("poisson", "negative_binomial")
+        for family in FAMILIES
+        if "exposure" in FAMILIES[family].extras
     ]
     status = [f"{call}(positive, {name})" for call in ("Surv", "censored") for name in quoted]
     times = [(name, family) for name in status for family in ("exponential", "weibull")]
@@ -176,6 +181,11 @@ SMALLEST = [
     ("positive ~ 1", "exponential"),
     ("Surv(positive, `1 or 2`) ~ 0 + x", "weibull"),
     ("whole ~ (1 | g)", "negative_binomial"),
+    ("p(count, n) ~ 1", "beta_binomial"),
+    ("positive ~ 1", "inverse_gaussian"),
+    ("positive ~ (1 | g)", "lognormal"),
+    ("count | rate(e) ~ 1", "zero_inflated_poisson"),
+    ("whole ~ (1 | g)", "hurdle_negative_binomial"),
 ]
 
 
@@ -250,6 +260,21 @@ def test_a_prediction_for_twice_the_exposure_is_twice_as_large():
 
 
 @pytest.mark.usefixtures("made_up_steps")
+def test_a_probability_of_zeros_is_fitted_by_its_logit():
+    model = wb.models.formula("count ~ x", "hurdle_poisson", SCHEMA)
+    assert model.priors.loc["zero_probability", "of"].startswith("logit of zero_probability")
+    with pytest.raises(wb.ArgumentError, match="all real numbers"):
+        wb.models.formula(
+            "count ~ x", "hurdle_poisson", SCHEMA, priors={"zero_probability": "Beta(2, 8)"}
+        )
+    result = wb.fit(model, model.dataset(FRAME, evaluation=False), **QUICK)
+    logits = result.draws["zero_probability"].astype(float)
+    table = result.coefficients().loc["zero_probability"]
+    assert table["scaled mean"] == pytest.approx(logits.mean(), abs=1e-4)
+    assert table["mean"] == pytest.approx(np.mean(1 / (1 + np.exp(-logits))), abs=1e-4)
+
+
+@pytest.mark.usefixtures("made_up_steps")
 @pytest.mark.parametrize(
     ("formula", "family", "words"),
     [
@@ -267,6 +292,9 @@ def test_a_prediction_for_twice_the_exposure_is_twice_as_large():
             "mean of positive, a time of an event where two = no",
         ),
         ("count | rate(e) ~ x", "poisson", "mean of count per unit of exposure"),
+        ("count ~ x", "zero_inflated_poisson", "mean of count, without the extra zeros"),
+        ("count ~ x", "hurdle_poisson", "mean of count, before truncation at 0"),
+        ("positive ~ x", "lognormal", "median of positive"),
     ],
 )
 def test_a_model_says_what_it_is_of(formula, family, words):

@@ -17,14 +17,19 @@ from workbench.data.preprocessing import MISSING
 from workbench.formula import families
 from workbench.formula.families import FAMILIES, Response, get
 
+ZEROS = {"zero_inflated": "zero_inflation", "hurdle": "zero_probability"}
+COUNTS = [
+    *(plain := ("poisson", "negative_binomial")),
+    *(f"{kind}_{name}" for kind in ZEROS for name in plain),
+]
 RESPONSES = {
     "gaussian": Response("salary", 10_000, 90_000),
     "student_t": Response("salary", 10_000, 90_000),
     "bernoulli": Response("readmitted", levels=("no", "yes")),
     "binomial": Response("successes", 0, 20, extras={"trials": (1, 20)}),
-    "poisson": Response("visits", 0, 40, extras={"exposure": (0.5, 4)}),
-    "negative_binomial": Response("visits", 0, 40, extras={"exposure": (0.5, 4)}),
-    "gamma": Response("cost", 20, 5000),
+    "beta_binomial": Response("successes", 0, 20, extras={"trials": (1, 20)}),
+    **dict.fromkeys(COUNTS, Response("visits", 0, 40, extras={"exposure": (0.5, 4)})),
+    **dict.fromkeys(("gamma", "inverse_gaussian", "lognormal"), Response("cost", 20, 5000)),
     "beta": Response("share", 0.001, 0.999),
     "categorical": Response("party", levels=("a", "b", "c", "d")),
     "cumulative": Response("grade", levels=("low", "middle", "high", "top")),
@@ -34,8 +39,16 @@ RESPONSES = {
 PARAMETERS = {
     "gaussian": {"sigma": 0.4},
     "student_t": {"sigma": 0.4, "nu": 4.5},
+    "beta_binomial": {"concentration": 12.0},
     "negative_binomial": {"concentration": 2.5},
+    **{f"{kind}_poisson": {site: -0.8} for kind, site in ZEROS.items()},
+    **{
+        f"{kind}_negative_binomial": {"concentration": 2.5, site: -0.8}
+        for kind, site in ZEROS.items()
+    },
     "gamma": {"shape": 3.0},
+    "inverse_gaussian": {"shape": 3.0},
+    "lognormal": {"sigma": 0.8},
     "beta": {"concentration": 12.0},
     "cumulative": {"cutpoints": np.array([-1.3, 0.2, 1.1])},
     "weibull": {"shape": 1.7},
@@ -43,8 +56,8 @@ PARAMETERS = {
 # what a record has beside its response
 EXTRAS = {
     "binomial": {"trials": 9},
-    "poisson": {"exposure": 1.6},
-    "negative_binomial": {"exposure": 1.6},
+    "beta_binomial": {"trials": 9},
+    **{key: {"exposure": 1.6} for key in COUNTS},
     "exponential": {"observed": 1.0},
     "weibull": {"observed": 1.0},
 }
@@ -53,9 +66,9 @@ Y = {
     "student_t": [10_000.0, 35_000.0, 90_000.0],
     "bernoulli": [0, 1],
     "binomial": [0, 4, 9],
-    "poisson": [0, 3, 40],
-    "negative_binomial": [0, 3, 40],
-    "gamma": [20.0, 300.0, 5000.0],
+    "beta_binomial": [0, 4, 9],
+    **{key: [0, 1, 3, 40] for key in COUNTS},
+    **{key: [20.0, 300.0, 5000.0] for key in ("gamma", "inverse_gaussian", "lognormal")},
     "beta": [0.001, 0.3, 0.999],
     "categorical": [0, 1, 3],
     "cumulative": [0, 1, 2, 3],
@@ -93,6 +106,29 @@ def mean_of(family, response, predictor):
     return {"identity": np.positive, "log": np.exp, "inverse": np.reciprocal}[family.link](linear)
 
 
+class WithZeros:
+    """Zeros with a probability beside counts of scipy, in float64, by sums over the support."""
+
+    def __init__(self, counts, probability, is_hurdle):
+        self.support = np.arange(20_000)
+        masses = counts.pmf(self.support[:, None])
+        if is_hurdle:
+            masses[0] = 0
+            masses /= masses.sum(axis=0)
+        masses *= 1 - probability
+        masses[0] += probability
+        self.masses, self.dist = masses, counts.dist
+
+    def logpmf(self, y):
+        return np.log(self.masses[int(y)])
+
+    def stats(self, moments):
+        mean = self.support @ self.masses
+        central = [(self.support[:, None] - mean) ** power for power in (2, 4)]
+        variance, fourth = ((power * self.masses).sum(axis=0) for power in central)
+        return mean, variance, fourth / variance**2 - 3
+
+
 def known(family, response, predictor, parameters, extras):
     """scipy's frozen distribution; for levels their probabilities."""
     mean = mean_of(family, response, predictor) * (
@@ -110,17 +146,34 @@ def known(family, response, predictor, parameters, extras):
         ends = np.zeros((len(below), 1))
         return np.diff(np.concatenate([ends, below, ends + 1], axis=1), axis=1)
     shape = parameters.get("shape")
+    own_shape = family.own_parameters(response, parameters).get("shape")
     concentration = parameters.get("concentration")
+    for kind, site in ZEROS.items():
+        if family.name.startswith(kind):
+            counts = known(
+                get(family.name[len(kind) + 1 :], family.link),
+                response,
+                predictor,
+                parameters,
+                extras,
+            )
+            return WithZeros(counts, special.expit(parameters[site]), is_hurdle=kind == "hurdle")
     return {
         "gaussian": lambda: stats.norm(mean, reach * parameters["sigma"]),
         "student_t": lambda: stats.t(parameters["nu"], mean, reach * parameters["sigma"]),
         "bernoulli": lambda: stats.bernoulli(mean),
         "binomial": lambda: stats.binom(extras["trials"], mean),
+        "beta_binomial": lambda: stats.betabinom(
+            extras["trials"], concentration * mean, concentration * (1 - mean)
+        ),
         "poisson": lambda: stats.poisson(mean),
         "negative_binomial": lambda: stats.nbinom(
             concentration, concentration / (concentration + mean)
         ),
         "gamma": lambda: stats.gamma(shape, scale=mean / shape),
+        # scipy's has the mean mu scale and the variance mu^3 scale^2
+        "inverse_gaussian": lambda: stats.invgauss(mean / own_shape, scale=own_shape),
+        "lognormal": lambda: stats.lognorm(parameters["sigma"], scale=mean),
         "beta": lambda: stats.beta(concentration * mean, concentration * (1 - mean)),
         "exponential": lambda: stats.expon(scale=mean),
         "weibull": lambda: stats.weibull_min(shape, scale=mean / special.gamma(1 + 1 / shape)),
@@ -231,7 +284,7 @@ def test_values_and_gradients_are_finite_at_extremes(name, link):
             for site, value in parameters.items()
         }
         scaled = {site: jnp.asarray(value, jnp.float32) for site, value in scaled.items()}
-        y = jnp.asarray(min(y, int(extra["trials"])) if name == "binomial" else y)
+        y = jnp.asarray(min(y, int(extra["trials"])) if "trials" in extra else y)
         for found in jax.tree.leaves(at_all(rows, scaled, extra, y)):
             assert np.isfinite(found).all(), (factor, y, extra, found)
 
@@ -249,6 +302,8 @@ def test_the_gradient_leads_back_from_far_away(name, link):
         return log_density(family, response, several, parameters, extras, y)
 
     smallest, largest = (0, 0) if name == "categorical" else (Y[name][0], Y[name][-1])
+    if family.zeros:  # a zero may be one that says nothing of the predictor
+        smallest = 1
     increasing = -1 if link == "inverse" else 1
     if name != "categorical":
         assert increasing * jax.grad(of)(jnp.float32(-increasing * 30), largest) > 0
@@ -285,11 +340,16 @@ def test_a_typical_gradient_is_of_that_size(name, link):
     size, is_bound = family.gradient(response)
     if is_bound or name == "cumulative":
         return
-    medians = {"gaussian": {"sigma": 0.3}, "student_t": {"sigma": 0.3, "nu": 17.0}}
-    parameters = medians.get(name) or {
-        site: float(np.exp(prior.loc)) for site, prior in family.parameters(response).items()
+    medians = {
+        "gaussian": {"sigma": 0.3},
+        "student_t": {"sigma": 0.3, "nu": 17.0},
+        "lognormal": {"sigma": 0.67},
     }
-    extras = {"trials": 20.0} if name == "binomial" else {}
+    parameters = medians.get(name) or {
+        site: 0.0 if site == family.zeros else float(np.exp(prior.loc))
+        for site, prior in family.parameters(response).items()
+    }
+    extras = {"trials": 20.0} if "trials" in response.extras else {}
     if "exposure" in response.extras:
         extras = {"exposure": np.float32(np.sqrt(0.5 * 4))}
     middle = jnp.zeros(4000)
@@ -317,8 +377,10 @@ def test_means_are_expectations_of_the_density(name, link):
         expected = probabilities if name != "bernoulli" else probabilities[:, 1]
         np.testing.assert_allclose(np.sum(probabilities, axis=1), 1, rtol=1e-5)
     elif family.kind == "count":
-        counts = np.arange(10 if name == "binomial" else 1500)
-        expected = sum(y * np.asarray(density(int(y)), np.float64) for y in counts)
+        counts = np.arange(10 if "trials" in extras else 1500)
+        masses = np.stack([np.asarray(density(int(y)), np.float64) for y in counts])
+        np.testing.assert_allclose(masses.sum(axis=0), 1, rtol=3e-4)
+        expected = counts @ masses
     else:
         low, high = {
             "beta": (1e-6, 1 - 1e-6),
@@ -357,6 +419,28 @@ def test_draws_have_the_mean_and_the_variance(name, link):
     assert abs(y.mean() - mean) < 5 * np.sqrt(variance / draws)
     if np.isfinite(excess) and name != "student_t":  # whose fourth moment hardly exists
         assert abs(y.var() - variance) < 5 * variance * np.sqrt((excess + 2) / draws) + 1e-9
+
+
+@pytest.mark.parametrize("name", some_of(list(FAMILIES), 4, 1))
+def test_draws_are_finite_far_away(name):
+    family, (response, parameters, extras) = get(name), inputs(name)
+    far = predictors(name, np.repeat([-200.0, -30, 30, 200], 100))
+    y = family.sample(jax.random.key(0), response, far, parameters, **extras)
+    assert np.isfinite(y).all()
+    assert family.kind in ("number", "share") or (y >= 0).all()
+
+
+def test_draws_behind_a_hurdle_are_the_others_without_their_zeros():
+    """Where nearly all of them are 0, too: the count is 1 then."""
+    for name in ("hurdle_poisson", "hurdle_negative_binomial"):
+        family, (response, parameters, _) = get(name), inputs(name)
+        parameters = {**parameters, "zero_probability": -60.0}
+        small = jnp.full(1000, -40.0)
+        assert (family.sample(jax.random.key(0), response, small, parameters) == 1).all()
+        assert family.mean(response, small[0], parameters) == pytest.approx(1)
+        assert log_density(family, response, small[0], parameters, {}, 1) == pytest.approx(
+            0, abs=1e-4
+        )
 
 
 def test_a_mean_without_trials_or_exposure_is_that_of_one():
@@ -437,12 +521,18 @@ def test_priors_are_those_of_the_documentation(name, link):
     assert set(priors) == set(PARAMETERS.get(name, {}))
     for site, prior in priors.items():
         draw = prior.sample(jax.random.key(0), (50,))
-        assert (np.diff(draw, axis=1) > 0).all() if site == "cutpoints" else (draw > 0).all()
-    own = family.own_parameters(response, PARAMETERS.get(name, {}))
-    assert own.get("sigma", 16_000) == pytest.approx(16_000)  # 0.4 of half the declared range
-    assert {site: own[site] for site in own if site != "sigma"} == {
-        site: value for site, value in PARAMETERS.get(name, {}).items() if site != "sigma"
-    }
+        if site == "cutpoints":
+            assert (np.diff(draw, axis=1) > 0).all()
+        else:
+            assert site == family.zeros or (draw > 0).all()
+    own = dict(family.own_parameters(response, PARAMETERS.get(name, {})))
+    if name in ("gaussian", "student_t"):  # 0.4 of half the declared range
+        assert own.pop("sigma") == pytest.approx(16_000)
+    if name == "inverse_gaussian":  # of the mean in the middle of what is declared
+        assert own.pop("shape") == pytest.approx(3 * mean_of(family, response, 0.0))
+    if family.zeros:  # of a logit
+        assert own.pop(family.zeros) == pytest.approx(special.expit(-0.8))
+    assert own == {site: PARAMETERS[name][site] for site in own}
 
 
 @pytest.mark.parametrize("link", ["logit", "probit", "cloglog"])
@@ -597,6 +687,11 @@ WRONG = [
         "trials",
         "bounds of counts",
     ),
+    ("hurdle_poisson", None, Response("y", 1, 10), "response", "lower bound 0"),
+    ("zero_inflated_poisson", "identity", Response("y", 2, 10), "response", "lower bound 0"),
+    ("inverse_gaussian", None, Response("y", 0, 10), "response", "above 0"),
+    ("lognormal", None, Response("y", 0, 10), "response", "above 0"),
+    ("beta_binomial", None, Response("y", 0, 10), "trials", "declared bounds"),
     ("bernoulli", None, Response("y", 0, 10), "response", "2 levels"),
     ("bernoulli", None, Response("y", levels=("a", "b", "c")), "response", "2 levels"),
     ("categorical", None, Response("y", 0, 3), "response", "2 to 200 levels"),

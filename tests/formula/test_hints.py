@@ -2,8 +2,10 @@
 parser sees them.
 """
 
+import itertools
 import time
 import unicodedata
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -51,10 +53,22 @@ def design(right):
         ("factor(k)", "C(k)"),
         ("factor(g1):x", "C(g1):x"),
         ("I(Q('my col') ** 2)", "I(`my col` ** 2)"),
+        ("0 + Intercept + x", "1 + x"),
+        ("x + 0 + Intercept", "x"),
     ],
 )
 def test_spellings_of_other_programs_work(right, same):
     assert design(right).block.names == design(same).block.names
+    assert design(right).block.intercept == design(same).block.intercept
+
+
+def test_the_intercept_of_brms_is_no_column_of_this_name():
+    schema = {"y": (0, 9), "Intercept": (0, 1), "x": (0, 1)}
+    error = refusal(lambda: wb.models.formula("y ~ 0 + Intercept + x", schema=schema))
+    assert "rename it" in error.expectation
+    model = wb.models.formula("y ~ 0 + `Intercept`", schema=schema)
+    assert model.columns.design.block.names == ("Intercept",)
+    assert parse("y ~ (0 + Intercept | g)").groups == (Group(True, (), ("g",)),)
 
 
 @pytest.mark.parametrize("by", ["C(k)", "factor(k)", "as.factor(k)", "gr(k)", "Q('k')", "k"])
@@ -90,11 +104,73 @@ def test_names_with_accents_match_in_any_form(of_schema, of_formula):
         ("Negative Binomial", "negative_binomial"),
         ("negative-binomial", "negative_binomial"),
         ("POISSON", "poisson"),
+        # R, statsmodels, bambi and brms
+        ("inverse.gaussian", "inverse_gaussian"),
+        ("wald", "inverse_gaussian"),
+        ("InverseGaussian", "inverse_gaussian"),
+        ("Gaussian", "gaussian"),
+        ("normal", "gaussian"),
+        ("t", "student_t"),
+        ("student", "student_t"),
+        ("nb", "negative_binomial"),
+        ("negativebinomial", "negative_binomial"),
+        ("NegativeBinomial", "negative_binomial"),
+        ("negbinomial", "negative_binomial"),
+        ("betabinomial", "beta_binomial"),
+        ("zero_inflated_negativebinomial", "zero_inflated_negative_binomial"),
+        ("zero_inflated_negbinomial", "zero_inflated_negative_binomial"),
+        ("ZeroInflatedNegativeBinomialP", "zero_inflated_negative_binomial"),
+        ("ZeroInflatedPoisson", "zero_inflated_poisson"),
+        ("hurdle_negativebinomial", "hurdle_negative_binomial"),
+        ("hurdle_negbinomial", "hurdle_negative_binomial"),
+        ("log-normal", "lognormal"),
     ],
 )
-def test_families_are_named_in_any_case(name, family):
+def test_families_are_named_in_any_case_and_as_elsewhere(name, family):
     assert get(name) is FAMILIES[family]
-    assert wb.models.formula("y ~ x", name, {"y": (1, 9), "x": (0, 1)}).options["family"] == family
+
+
+@pytest.mark.parametrize("name", ["POISSON", "pois"])
+def test_a_model_says_its_family_by_its_name_here(name):
+    options = wb.models.formula("y ~ x", name, {"y": (1, 9), "x": (0, 1)}).options
+    assert options["family"] == "poisson"
+
+
+@pytest.mark.parametrize(
+    ("name", "link", "family", "same"),
+    [
+        ("logistic", None, "bernoulli", "logit"),
+        ("logistic", "log-odds", "bernoulli", "logit"),
+        ("probit", None, "bernoulli", "probit"),
+        ("ologit", None, "cumulative", "logit"),
+        ("oprobit", None, "cumulative", "probit"),
+        ("gamma", "inverse_power", "gamma", "inverse"),
+        ("Gamma", "1/mu", "gamma", "inverse"),
+        ("gaussian", "ident", "gaussian", "identity"),
+    ],
+)
+def test_a_link_is_named_as_elsewhere_or_with_its_family(name, link, family, same):
+    assert get(name, link) == replace(FAMILIES[family], link=same)
+
+
+def test_a_name_with_a_link_and_another_link_contradict_each_other():
+    error = refusal(get, "probit", "logit")
+    assert (error.argument, error.value) == ("family", "probit")
+    assert "for another one write 'bernoulli'" in error.expectation
+
+
+def test_binomial_without_trials_is_yes_or_no_as_in_r():
+    schema = {"ill": bool, "n": (1, 9, int), "k": (0, 9, int), "x": (0, 1)}
+    model = wb.models.formula("ill ~ x", "binomial", schema, link="probit")
+    assert (model.options["family"], model.options["link"]) == ("bernoulli", "probit")
+    for left, options in (("p(k, n)", {}), ("k", {"trials": "n"})):
+        model = wb.models.formula(f"{left} ~ x", "binom", schema, **options)
+        assert model.options["family"] == "binomial"
+    error = refusal(wb.models.formula, "k ~ x", "binomial", schema)
+    assert "name the column of these" in error.expectation
+
+
+def test_links_are_named_in_any_case():
     assert get("bernoulli", "Probit").link == "probit"
 
 
@@ -123,27 +199,25 @@ def test_each_response_of_other_programs_has_its_hint(name):
 @pytest.mark.parametrize("name", hints.FAMILIES)
 def test_each_family_of_other_programs_has_its_hint(name):
     assert hints.FAMILIES[name] in refusal(get, name).expectation
-    assert hints.FAMILIES[name] in refusal(get, name.upper().replace("_", " ")).expectation
+    assert hints.FAMILIES[name] in refusal(get, f"{name[:1]} {name[1:]}".upper()).expectation
 
 
 @pytest.mark.parametrize("name", hints.LINKS)
 def test_each_link_of_other_programs_has_its_hint(name):
-    error = refusal(get, "bernoulli", name) if name != "identity" else None
+    error = refusal(get, "bernoulli", name)
     assert hints.LINKS[name] in error.expectation
     assert error.argument == "link"
 
 
 def test_hints_name_what_there_is():
-    families = {word for text in hints.FAMILIES.values() for word in text.split("'")[1::2]} - {
-        "a",
-        "b",
-        "c",
-        "y",
-    }
-    assert families <= {*FAMILIES, ": [", ", "}
+    families = {word for text in hints.FAMILIES.values() for word in text.split("'")[1::2]}
+    assert families <= {*FAMILIES}
     links = {word for text in hints.LINKS.values() for word in text.split("'")[1::2]}
     assert links <= {link for family in FAMILIES.values() for link in family.links}
-    assert not hints.FAMILIES.keys() & FAMILIES.keys()
+    plain = {name.replace("_", "") for name in FAMILIES}
+    named = [*hints.FAMILIES, *hints.WITH_LINK, *itertools.chain(*hints.SAME.values())]
+    assert len(plain) + len(named) == len({*plain, *named})  # each means one thing
+    assert {*hints.SAME} <= {*FAMILIES}
 
 
 @pytest.mark.parametrize("link", ["", 3, "probitt"])

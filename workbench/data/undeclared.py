@@ -22,8 +22,8 @@ import functools
 import hashlib
 import json
 import math
-from collections.abc import Hashable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Collection, Hashable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, TypeGuard
 
 import numpy as np
@@ -165,6 +165,7 @@ class Table:
     :param unit_id: the column that says whose row it is; None where a row is a unit.
     :param max_rows: of a unit, at most.
     :param limits: ``{column: (low, high)}``, public, within which learned ranges stay.
+    :param from_zero: columns whose learned ranges begin at 0.
     :raises ArgumentError: naming ``schema`` or ``max_rows``.
     """
 
@@ -173,6 +174,7 @@ class Table:
     unit_id: Hashable = None
     max_rows: int | None = None
     limits: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    from_zero: Collection[str] = ()
 
     def __post_init__(self) -> None:
         for name, how in self.types.items():
@@ -317,7 +319,9 @@ class Table:
                 columns[column.name] = Categorical(texts or (_NOTHING,), other=True)
             elif isinstance(column, Floats):
                 limits = self.limits.get(column.name, _ANYTHING)
-                columns[column.name] = _range_of(column, values[place], deviation, limits)
+                range_ = _range_of(column, values[place], deviation, limits)
+                is_moved = column.name in self.from_zero
+                columns[column.name] = replace(range_, low=0.0) if is_moved else range_
         return Schema.from_declaration(columns)
 
     def _threshold(self, deviation: float, delta: float) -> float:

@@ -266,8 +266,10 @@ def _unlearned(
         )
     unit_id = of_table.get("unit_id")
     declared = options.get("schema") or by_type(frame, unit_id, leave_out_others=True)
-    family = get(options.get("family", "gaussian"), options.get("link"))
-    response = parse(text).matched(declared).response
+    parsed = parse(text).matched(declared)
+    beside = {*parsed.extras, *(["trials"] if options.get("trials") else [])}
+    family = get(options.get("family", "gaussian"), options.get("link"), beside)
+    response = parsed.response
     if family.name == "bernoulli" and declared.get(response) in (int, float, str):
         declared = {**declared, response: Boolean()}
 
@@ -289,6 +291,7 @@ def _unlearned(
         unit_id=unit_id,
         max_rows=of_table.get("max_rows"),
         limits={response: family.limits},
+        from_zero=[response] if family.zeros else [],
     )
     everything = make(declared)
     columns = Undeclared(everything, columns_of, of_table.get("missing"))

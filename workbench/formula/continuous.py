@@ -1,4 +1,4 @@
-"""Families of numbers: gaussian, student_t, gamma and beta."""
+"""Families of numbers: gaussian, student_t, gamma, inverse_gaussian, lognormal and beta."""
 
 from __future__ import annotations
 
@@ -12,15 +12,21 @@ from numpyro import distributions as dist
 from workbench import _validate
 from workbench.formula import links
 from workbench.formula.family import Array, Chances, Family, Gradient, Values
-from workbench.formula.likelihoods import BetaOfMean, GammaOfMean
+from workbench.formula.likelihoods import (
+    BetaOfMean,
+    GammaOfMean,
+    InverseGaussianOfMean,
+    LogNormalOfMedian,
+)
 from workbench.formula.response import Response
 
-__all__ = ["Beta", "Gamma", "Gaussian", "StudentT"]
+__all__ = ["Beta", "Gamma", "Gaussian", "InverseGaussian", "LogNormal", "StudentT"]
 
 _TYPICAL = 0.3  # of a residual's standard deviation, as a share of half the declared range
 # how far above its centre log(mean) goes before it bends: squares of residuals stay within float32
 _FAR = 20.0
 _EDGE = 1e-6  # of a declared share
+_MEDIAN_SIGMA = 0.67  # of the prior of the standard deviation of logarithms
 
 
 class Gaussian(Family):
@@ -105,7 +111,7 @@ class Gamma(Family):
 
     name = "gamma"
     summary = "Positive numbers whose spread grows with their mean, such as costs."
-    links = ("log", "inverse", "identity")
+    links: ClassVar[tuple[str, ...]] = ("log", "inverse", "identity")
     ratio: ClassVar = {"log": "ratio of means"}
 
     def check(self, response: Response) -> None:
@@ -131,6 +137,61 @@ class Gamma(Family):
         self, response: Response, predictor: Array, parameters: Values, **extras: Array
     ) -> Array:
         return links.safe_exp(self._log_mean(response, predictor))
+
+
+class InverseGaussian(Gamma):
+    """Positive numbers with the variance mean^3 / ``shape``. Its site is a multiple of the mean in
+    the middle of what is declared, where the spread is gamma's.
+    """
+
+    name = "inverse_gaussian"
+    summary = "Positive numbers with a long tail, whose spread grows faster than their mean."
+    links = ("log", "identity")  # where 1 / mean falls below 0, its likelihood has no gradient
+
+    def own_parameters(self, response: Response, values: Values) -> dict[str, Any]:
+        return {**values, "shape": values["shape"] * self._middle(response)}
+
+    def _middle(self, response: Response) -> float:
+        """The mean where a centred predictor is 0."""
+        middle = self._centred_units(response).shift
+        return math.exp(middle) if self.link == "log" else middle
+
+    def likelihood(
+        self, response: Response, predictor: Array, parameters: Values, **extras: Array
+    ) -> dist.Distribution:
+        shape = self.own_parameters(response, parameters)["shape"]
+        return InverseGaussianOfMean(self._log_mean(response, predictor), shape)
+
+
+class LogNormal(Gamma):
+    """Positive numbers whose logarithms are normal, with the standard deviation ``sigma``. The
+    predictor is that of their median.
+    """
+
+    name = "lognormal"
+    summary = "Positive numbers whose logarithms have normal residuals, such as incomes."
+    links = ("log",)
+    ratio: ClassVar = {"log": "ratio of medians"}
+    cancels_bias = True
+
+    def target_words(self, response: Response) -> str:
+        return f"median of {response.name}"
+
+    def parameters(self, response: Response) -> dict[str, dist.Distribution]:
+        return {"sigma": dist.HalfNormal(1.0)}
+
+    def gradient(self, response: Response) -> Gradient:
+        return Gradient(1 / _MEDIAN_SIGMA, False)
+
+    def likelihood(
+        self, response: Response, predictor: Array, parameters: Values, **extras: Array
+    ) -> dist.Distribution:
+        return LogNormalOfMedian(self._linear(response, predictor), parameters["sigma"])
+
+    def mean(
+        self, response: Response, predictor: Array, parameters: Values, **extras: Array
+    ) -> Array:
+        return links.safe_exp(self._linear(response, predictor) + parameters["sigma"] ** 2 / 2)
 
 
 class Beta(Chances):

@@ -1,4 +1,4 @@
-"""Families of counts: bernoulli, binomial, poisson and negative_binomial."""
+"""Families of counts: bernoulli, binomial, beta_binomial, poisson and negative_binomial."""
 
 from __future__ import annotations
 
@@ -11,19 +11,26 @@ import numpy as np
 from numpy.typing import ArrayLike
 from numpyro import distributions as dist
 
+from workbench import _validate
 from workbench.data import preprocessing
 from workbench.formula import links
 from workbench.formula.family import Array, Chances, Family, Gradient, Values
-from workbench.formula.likelihoods import NegativeBinomialOfMean, PoissonOfMean, Successes
+from workbench.formula.likelihoods import (
+    NegativeBinomialOfMean,
+    PoissonOfMean,
+    Successes,
+    SuccessesOfBeta,
+)
 from workbench.formula.response import MOST, Response
 from workbench.models import scoring
 from workbench.models.outcomes import Outcome, YesOrNo
 
-__all__ = ["EVEN", "Bernoulli", "Binomial", "NegativeBinomial", "Poisson"]
+__all__ = ["EVEN", "Bernoulli", "BetaBinomial", "Binomial", "NegativeBinomial", "Poisson"]
 
 EVEN = (
     0.8  # the gradient's deviation at about even chances: sqrt(2 / pi) for probit, 0.76 for cloglog
 )
+_CONCENTRATION = 10.0  # the prior's median
 
 
 class Bernoulli(Chances):
@@ -40,8 +47,15 @@ class Bernoulli(Chances):
         )
 
     def check(self, response: Response) -> None:
-        if response.levels or (response.low, response.high) not in ((None, None), (0, 1)):
-            response.require_levels(2, 2)
+        bounds = (response.low, response.high)
+        suits = len(response.levels) == 2 if response.levels else bounds in ((None, None), (0, 1))
+        if not suits:
+            raise _validate.ArgumentError(
+                "response",
+                response.name,
+                "must be declared with 2 levels, or as bool, for this family. For successes in a "
+                f"number of trials name the column of these, as in p({response.name}, n).",
+            )
 
     def gradient(self, response: Response) -> Gradient:
         # y less p; the others' grows with the predictor
@@ -137,6 +151,34 @@ class Binomial(_Counts, Chances):
         self, response: Response, predictor: Array, parameters: Values, **extras: Array
     ) -> Array:
         return extras.get("trials", 1) * super().mean(response, predictor, parameters)
+
+
+class BetaBinomial(Binomial):
+    """Successes that vary more than binomial ones: between records, their probability has the
+    variance p (1 - p) / (1 + ``concentration``).
+    """
+
+    name = "beta_binomial"
+    summary = "Successes in a number of trials that vary more than binomial ones."
+
+    def parameters(self, response: Response) -> dict[str, dist.Distribution]:
+        return {"concentration": dist.LogNormal(math.log(_CONCENTRATION), 1.5)}
+
+    def gradient(self, response: Response) -> Gradient:
+        # the binomial's deviation over the root of how much larger the variance is
+        trials = math.floor(response.extras["trials"][1])
+        even = 0.5 if self.link == "logit" else EVEN
+        inflation = (_CONCENTRATION + trials) / (_CONCENTRATION + 1)
+        return Gradient(even * math.sqrt(trials / inflation), False)
+
+    def likelihood(
+        self, response: Response, predictor: Array, parameters: Values, **extras: Array
+    ) -> dist.Distribution:
+        return SuccessesOfBeta(
+            *links.log_probabilities(self.link, predictor),
+            extras.get("trials", 1),
+            parameters["concentration"],
+        )
 
 
 class Poisson(_Counts):

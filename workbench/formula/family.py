@@ -98,6 +98,9 @@ class Family:
     )
     learns_bounds: ClassVar[bool] = False  # whether the response's bounds only scale it
     limits: ClassVar[tuple[float, float]] = (-LARGEST, LARGEST)  # of a response's bounds
+    zeros: ClassVar[str] = (
+        ""  # the parameter that is the probability of zeros of their own; its site is the logit
+    )
     kind: ClassVar[str] = "number"  # of the response: number, count, share, class or time
     link: str = ""
 

@@ -6,7 +6,17 @@ from __future__ import annotations
 
 from types import MappingProxyType
 
-__all__ = ["CALLS", "FAMILIES", "LEFT", "LINKS", "OFFSET", "ROLES"]
+__all__ = [
+    "CALLS",
+    "FAMILIES",
+    "LEFT",
+    "LINKS",
+    "OFFSET",
+    "ROLES",
+    "SAME",
+    "SAME_LINKS",
+    "WITH_LINK",
+]
 
 
 def _all(names: str, words: str) -> dict[str, str]:
@@ -81,7 +91,8 @@ LEFT = MappingProxyType(
         **_all("rate", "needs a column with the exposure, as in visits | rate(days)"),
         **_all(
             "cbind",
-            "is p(successes, trials) here: make a column with the number of trials of each row",
+            "is p(successes, trials) here: make a column with the number of trials of each row, as "
+            "in frame.assign(n=frame['wins'] + frame['losses']), and write p(wins, n)",
         ),
         **_all(
             "cens",
@@ -122,23 +133,54 @@ ROLES = MappingProxyType(
     }
 )
 
-_LEVELS = "declare the levels of the response, as in schema={'y': ['a', 'b', 'c']}"
 
-# names of families that other programs have
+def _keys(names: str) -> frozenset[str]:
+    return frozenset(names.split())
+
+
+# names of one family each in R, statsmodels, bambi, brms and PyMC, without blanks and underscores
+SAME = MappingProxyType(
+    {
+        "gaussian": _keys("normal norm gauss lm ols linear"),
+        "student_t": _keys("t student tdist"),
+        "bernoulli": _keys("binary bool boolean"),
+        "binomial": _keys("binom"),
+        "beta_binomial": _keys("betabinom"),
+        "poisson": _keys("pois"),
+        "negative_binomial": _keys("nb negbin negbinom negbinomial nbinom nbinom2"),
+        "zero_inflated_poisson": _keys("zip"),
+        "zero_inflated_negative_binomial": _keys(
+            "zinb zeroinflatednegbinomial zeroinflatednegativebinomialp"
+        ),
+        "hurdle_negative_binomial": _keys("hurdlenegbinomial"),
+        "inverse_gaussian": _keys("wald invgauss invgaussian"),
+        "lognormal": _keys("lognorm lnorm"),
+        "beta": _keys("betareg"),
+        "categorical": _keys("multinomial multinom softmax mnlogit mlogit"),
+        "cumulative": _keys("ordinal ordered polr clm"),
+        "exponential": _keys("exp expon"),
+    }
+)
+
+# names that say a link as well: (family, link)
+WITH_LINK = MappingProxyType(
+    {
+        **dict.fromkeys(("logit", "logistic", "logreg"), ("bernoulli", "logit")),
+        "probit": ("bernoulli", "probit"),
+        "cloglog": ("bernoulli", "cloglog"),
+        "ologit": ("cumulative", "logit"),
+        "oprobit": ("cumulative", "probit"),
+    }
+)
+
+# names of families that are not here, or of several
 FAMILIES = MappingProxyType(
     {
-        **_all("normal norm lm ols linear gauss", "write 'gaussian'."),
-        **_all("t student studentt robust tdist", "write 'student_t'."),
-        **_all("logit logistic logreg binary bool", "write 'bernoulli', for yes or no."),
-        **_all("probit cloglog", "is a link: write family='bernoulli' and name it as link=."),
+        **_all("robust", "write 'student_t', for heavy tails."),
+        **_all("log count", "write 'poisson' or 'negative_binomial'."),
         **_all(
-            "binom betabinomial beta_binomial",
-            "write 'binomial', and trials= for the number of trials.",
-        ),
-        **_all("pois count log", "write 'poisson'."),
-        **_all(
-            "nb negbin nbinom negativebinomial nbinom1 nbinom2 neg_binomial",
-            "write 'negative_binomial'.",
+            "nbinom1",
+            "has a variance in proportion to the mean: the nearest is 'negative_binomial'.",
         ),
         **_all(
             "quasipoisson",
@@ -146,59 +188,61 @@ FAMILIES = MappingProxyType(
         ),
         **_all(
             "quasibinomial quasi",
-            "has no likelihood: write 'binomial', with (1 | g) for what groups share.",
+            "has no likelihood: write 'beta_binomial' for successes in trials that vary more.",
         ),
-        **_all("multinomial softmax mnlogit mlogit", f"write 'categorical', and {_LEVELS}."),
         **_all(
-            "ordinal ordered ologit polr clm sratio cratio acat",
-            f"write 'cumulative', and {_LEVELS}, in order.",
+            "sratio cratio acat stoppingratio",
+            "is not here: the nearest is 'cumulative', for levels in order.",
         ),
         **_all(
             "cox coxph survival",
             "has no likelihood of one record: write 'weibull' or 'exponential'.",
         ),
-        **_all("exp", "write 'exponential'."),
-        **_all(
-            "inverse_gaussian inversegaussian invgauss wald", "is not here: the nearest is 'gamma'."
-        ),
-        **_all(
-            "lognormal",
-            "take the logarithm of the response before you pass the table, and write 'gaussian'.",
-        ),
         **_all("tweedie", "is not here: the nearest is 'gamma', for a response above 0."),
+        **_all("zeroinfl", "write 'zero_inflated_poisson' or 'zero_inflated_negative_binomial'."),
+        **_all("hurdle", "write 'hurdle_poisson' or 'hurdle_negative_binomial'."),
         **_all(
-            "zero_inflated_poisson zip hurdle hurdle_poisson zero_inflated_negative_binomial zinb",
-            "is not here: the nearest is 'negative_binomial'.",
+            "hurdlegamma hurdlelognormal",
+            "is not here: fit whether it is 0 as 'bernoulli', and the rest as 'gamma'.",
         ),
         **_all(
-            "laplace asymmetric_laplace asymmetriclaplace asym_laplace double_exponential quantile",
+            "laplace asymmetriclaplace asymlaplace doubleexponential quantile",
             "is not here: the nearest is 'student_t', for heavy tails.",
         ),
         **_all(
-            "skew_normal skewnormal",
-            "is not here: write 'gamma' for a response above 0, or 'student_t' for heavy tails.",
+            "skewnormal",
+            "is not here: write 'lognormal' for a response above 0, or 'student_t' for heavy "
+            "tails.",
         ),
         **_all(
-            "vonmises von_mises",
+            "vonmises",
             "is not here: regress sine and cosine of the angle, each as 'gaussian'.",
         ),
         **_all("dirichlet", "is not here: regress one share after the other, as 'beta'."),
     }
 )
 
-# names of links that other programs have
+# names of one link each in other programs
+SAME_LINKS = MappingProxyType(
+    {
+        "identity": _keys("id ident linear"),
+        "log": _keys("ln logarithm"),
+        "logit": _keys("logistic sigmoid logodds"),
+        "cloglog": _keys("complementaryloglog"),
+        "inverse": _keys("reciprocal inv inversepower 1/mu"),
+    }
+)
+
+# names of links that are not here, or of several
 LINKS = MappingProxyType(
     {
-        **_all("linear none id ident", "write 'identity'."),
-        **_all("ln exp logarithm", "write 'log'."),
-        **_all("logistic sigmoid log_odds softmax inverse_logit", "write 'logit'."),
+        **_all("none", "write 'identity'."),
+        **_all("exp", "write 'log'."),
+        **_all("softmax inverselogit", "write 'logit'."),
         **_all("normal norm phi", "write 'probit'."),
+        **_all("loglog gompertz cauchit", "the nearest is 'cloglog' or 'probit'."),
         **_all(
-            "complementary_log_log loglog gompertz cauchit", "the nearest is 'cloglog' or 'probit'."
-        ),
-        **_all("reciprocal inv inverse_power 1/mu", "write 'inverse'."),
-        **_all(
-            "inverse_squared 1/mu^2 sqrt power", "is not here: the nearest are 'inverse' and 'log'."
+            "inversesquared 1/mu^2 sqrt power", "is not here: the nearest are 'inverse' and 'log'."
         ),
     }
 )

@@ -19,15 +19,20 @@ from numpyro import distributions as dist
 from numpyro.distributions import constraints
 from numpyro.distributions.util import validate_sample
 
-from workbench.formula.links import safe_exp
+from workbench.formula.links import log_of_rest, safe_exp
 
 __all__ = [
     "BetaOfMean",
+    "CountsBehindHurdle",
     "GammaOfMean",
+    "InverseGaussianOfMean",
+    "LogNormalOfMedian",
     "NegativeBinomialOfMean",
     "PoissonOfMean",
     "Successes",
+    "SuccessesOfBeta",
     "TimeToEvent",
+    "ZeroInflatedCounts",
 ]
 
 Array = jax.Array
@@ -37,6 +42,8 @@ _SMALLEST = 1e-30
 _EDGE = 1e-6  # of a share, likewise
 _MOST_EVENTS = 2.0**30  # a mean that int32 draws may have
 _LARGE = 10.0  # arguments from which Stirling's series is exact to float32
+# of the logarithm of a value over its mean: the square of its exponential fits into float32
+_STEEP = 15.0
 
 
 class _OfMean(dist.Distribution):
@@ -89,6 +96,25 @@ class PoissonOfMean(_OfMean):
     def log_prob(self, value: Array) -> Array:
         return value * self.log_mean - safe_exp(self.log_mean) - gammaln(value + 1.0)
 
+    def log_zero(self) -> Array:
+        """log of the probability of 0, which ``log_prob`` rounds where it is nearly 0."""
+        return -safe_exp(self.log_mean)
+
+    def sample_positive(self, key: Array, sample_shape: tuple[int, ...] = ()) -> Array:
+        """Draws of counts above 0, sample_shape + batch_shape: the first event of a Poisson process
+        on [0, 1] that has one, and what comes after it.
+        """
+        of_first, of_others = jax.random.split(key)
+        mean = jnp.minimum(safe_exp(self.log_mean), _MOST_EVENTS)
+        first = _first_hazard(of_first, mean, sample_shape + self.batch_shape)
+        return 1 + jax.random.poisson(of_others, mean - first)
+
+
+def _first_hazard(key: Array, hazard: Array, shape: tuple[int, ...]) -> Array:
+    """The cumulative hazard of the first event, given that there is one until ``hazard``."""
+    uniform = jax.random.uniform(key, shape)
+    return jnp.minimum(-jnp.log1p(uniform * jnp.expm1(-hazard)), hazard)
+
 
 class NegativeBinomialOfMean(_OfMean):
     """Counts with the mean m = exp(log_mean) and the variance m + m^2 / concentration."""
@@ -103,15 +129,37 @@ class NegativeBinomialOfMean(_OfMean):
 
     @validate_sample
     def log_prob(self, value: Array) -> Array:
-        gap = self.log_mean - jnp.log(self.concentration)
-        of_value = _log_rising(self.concentration, value) - gammaln(value + 1.0)
+        log_concentration = jnp.log(self.concentration)
+        gap = self.log_mean - log_concentration
+        of_value = _log_rising(log_concentration, value) - gammaln(value + 1.0)
         return of_value - value * jax.nn.softplus(-gap) - self.concentration * jax.nn.softplus(gap)
 
+    def log_zero(self) -> Array:
+        """As Poisson's."""
+        gap = self.log_mean - jnp.log(self.concentration)
+        return -self.concentration * jax.nn.softplus(gap)
 
-def _log_rising(start: Array, count: Array) -> Array:
+    def sample_positive(self, key: Array, sample_shape: tuple[int, ...] = ()) -> Array:
+        """Draws of counts above 0, sample_shape + batch_shape.
+
+        As Poisson's, for a process whose rate is gamma distributed: after a first event at the time
+        t its shape is larger by 1, and its inverse scale by the mean until t.
+        """
+        of_first, of_rate, of_others = jax.random.split(key, 3)
+        mean = jnp.minimum(safe_exp(self.log_mean), _MOST_EVENTS)
+        hazard = self.concentration * jnp.log1p(mean / self.concentration)
+        shape = sample_shape + self.batch_shape
+        before = jnp.expm1(_first_hazard(of_first, hazard, shape) / self.concentration)
+        rate = jax.random.gamma(of_rate, jnp.broadcast_to(self.concentration + 1, shape))
+        after = jnp.maximum(mean / self.concentration - before, 0) / (1 + before)
+        return 1 + jax.random.poisson(of_others, jnp.minimum(rate * after, _MOST_EVENTS))
+
+
+def _log_rising(log_start: Array, count: Array) -> Array:
     """log(Gamma(start + count) / Gamma(start)); for a large start by Stirling's series, because the
     difference rounds.
     """
+    start = safe_exp(log_start)
     large = jnp.maximum(start, _LARGE)
     end = large + count
     series = (
@@ -119,8 +167,67 @@ def _log_rising(start: Array, count: Array) -> Array:
         + count * (jnp.log(end) - 1)
         + (1 / end - 1 / large) / 12
     )
-    small = jnp.minimum(start, _LARGE)
-    return jnp.where(start < _LARGE, gammaln(small + count) - gammaln(small), series)
+    # Gamma(start) = Gamma(start + 1) / start, which is finite where start itself rounds to 0
+    small, positive = jnp.minimum(start, _LARGE), jnp.where(count > 0, count, 1.0)
+    direct = log_start + gammaln(small + positive) - gammaln(small + 1)
+    return jnp.where(start < _LARGE, jnp.where(count > 0, direct, 0.0), series)
+
+
+class _WithZeros(dist.Distribution):
+    """Counts with zeros of their own.
+
+    :param counts: the distribution of the others, Poisson's or the negative binomial one.
+    :param logit: of the probability of these zeros.
+    """
+
+    arg_constraints = {"logit": constraints.real}  # noqa: RUF012
+    pytree_data_fields = ("counts", "logit")
+    support = _Counts()
+
+    def __init__(self, counts: Any, logit: ArrayLike, *, validate_args: bool | None = None) -> None:
+        self.counts = counts
+        self.logit = jnp.broadcast_to(
+            jnp.asarray(logit, jnp.result_type(float)), counts.batch_shape
+        )
+        super().__init__(counts.batch_shape, validate_args=validate_args)
+
+    def _sample_others(self, key: Array, sample_shape: tuple[int, ...]) -> Array:
+        raise NotImplementedError
+
+    def sample(self, key: Array, sample_shape: tuple[int, ...] = ()) -> Array:
+        """Draws, sample_shape + batch_shape."""
+        of_zeros, of_others = jax.random.split(key)
+        shape = sample_shape + self.batch_shape
+        is_zero = jax.random.bernoulli(of_zeros, jax.nn.sigmoid(self.logit), shape)
+        return jnp.where(is_zero, 0, self._sample_others(of_others, sample_shape))
+
+
+class ZeroInflatedCounts(_WithZeros):
+    """Zeros with a probability, and else ``counts``, which may be 0 too."""
+
+    def _sample_others(self, key: Array, sample_shape: tuple[int, ...]) -> Array:
+        return self.counts.sample(key, sample_shape)
+
+    @validate_sample
+    def log_prob(self, value: Array) -> Array:
+        log_zero, log_rest = jax.nn.log_sigmoid(self.logit), jax.nn.log_sigmoid(-self.logit)
+        of_counts = log_rest + self.counts.log_prob(value)
+        return jnp.where(value > 0, of_counts, jnp.logaddexp(log_zero, of_counts))
+
+
+class CountsBehindHurdle(_WithZeros):
+    """Zeros with a probability, and else ``counts`` that are above 0."""
+
+    def _sample_others(self, key: Array, sample_shape: tuple[int, ...]) -> Array:
+        return self.counts.sample_positive(key, sample_shape)
+
+    @validate_sample
+    def log_prob(self, value: Array) -> Array:
+        log_zero, log_rest = jax.nn.log_sigmoid(self.logit), jax.nn.log_sigmoid(-self.logit)
+        # a count that was made smaller with its exposure is still one that is not 0
+        of_counts = self.counts.log_prob(jnp.maximum(value, 1))
+        log_positive = log_of_rest(-self.counts.log_zero())
+        return jnp.where(value > 0, log_rest + of_counts - log_positive, log_zero)
 
 
 class Successes(_OfMean):
@@ -142,10 +249,50 @@ class Successes(_OfMean):
     @validate_sample
     def log_prob(self, value: Array) -> Array:
         value = jnp.clip(value, 0, self.trials)
-        log_coefficient = (
-            gammaln(self.trials + 1) - gammaln(value + 1) - gammaln(self.trials - value + 1)
+        return (
+            _log_choose(self.trials, value)
+            + value * self.log_p
+            + (self.trials - value) * self.log_q
         )
-        return log_coefficient + value * self.log_p + (self.trials - value) * self.log_q
+
+
+def _log_choose(trials: Array, value: Array) -> Array:
+    """log of the binomial coefficient."""
+    return gammaln(trials + 1) - gammaln(value + 1) - gammaln(trials - value + 1)
+
+
+class SuccessesOfBeta(_OfMean):
+    """Successes in a number of trials whose probability differs between records, with the mean p
+    and the variance p (1 - p) / (1 + concentration), given log p and log(1 - p).
+    """
+
+    arg_constraints = {  # noqa: RUF012
+        "log_p": constraints.real,
+        "log_q": constraints.real,
+        "trials": constraints.nonnegative,
+        "concentration": constraints.positive,
+    }
+
+    @property
+    def support(self) -> constraints.Constraint:
+        return _CountsUpTo(0, self.trials)
+
+    def relative(self) -> dist.Distribution:
+        shares = BetaOfMean(self.log_p, self.log_q, self.concentration).relative()
+        return dist.BetaBinomial(
+            shares.concentration1, shares.concentration0, self.trials.astype(int)
+        )
+
+    @validate_sample
+    def log_prob(self, value: Array) -> Array:
+        value = jnp.clip(value, 0, self.trials)
+        log_concentration = jnp.log(self.concentration)
+        return (
+            _log_choose(self.trials, value)
+            + _log_rising(log_concentration + self.log_p, value)
+            + _log_rising(log_concentration + self.log_q, self.trials - value)
+            - _log_rising(log_concentration, self.trials)
+        )
 
 
 class GammaOfMean(_OfMean):
@@ -163,6 +310,53 @@ class GammaOfMean(_OfMean):
         ratio = log_value - self.log_mean
         beyond = jnp.where(ratio < 1, jnp.expm1(jnp.minimum(ratio, 1)), safe_exp(ratio) - 1)
         return _log_peak(self.shape) + self.shape * (ratio - beyond) - log_value
+
+
+class InverseGaussianOfMean(_OfMean):
+    """Positive numbers with the mean m = exp(log_mean) and the variance m^3 / shape."""
+
+    arg_constraints = {"log_mean": constraints.real, "shape": constraints.positive}  # noqa: RUF012
+    support = constraints.positive
+
+    def sample(self, key: Array, sample_shape: tuple[int, ...] = ()) -> Array:
+        """Draws, sample_shape + batch_shape. The smaller root is
+        written without their difference, which rounds.
+        """
+        of_normal, of_root = jax.random.split(key)
+        shape = sample_shape + self.batch_shape
+        square = jax.random.normal(of_normal, shape) ** 2
+        spread = square * safe_exp(self.log_mean) / self.shape
+        larger = 1 + spread / 2 + jnp.sqrt(spread) * jnp.sqrt(1 + spread / 4)  # over the mean
+        is_larger = jax.random.uniform(of_root, shape) * (1 + larger) < 1
+        return safe_exp(self.log_mean + jnp.where(is_larger, 1, -1) * jnp.log(larger))
+
+    @validate_sample
+    def log_prob(self, value: Array) -> Array:
+        log_value = jnp.log(jnp.maximum(value, _SMALLEST))
+        ratio = log_value - self.log_mean
+        near = jnp.abs(ratio) < 1  # farther below, the derivative of JAX's expm1 rounds to 0
+        beyond = jnp.where(near, jnp.expm1(jnp.clip(ratio, -1, 1)), safe_exp(ratio, _STEEP) - 1)
+        log_constant = 0.5 * (jnp.log(self.shape / (2 * jnp.pi)) - 3 * log_value)
+        return log_constant - 0.5 * self.shape * beyond**2 / jnp.exp(log_value)
+
+
+class LogNormalOfMedian(_OfMean):
+    """Positive numbers whose logarithms are normal around log_median."""
+
+    arg_constraints = {"log_median": constraints.real, "sigma": constraints.positive}  # noqa: RUF012
+    support = constraints.positive
+
+    def _of_log(self) -> dist.Normal:
+        return dist.Normal(self.log_median, self.sigma)
+
+    def sample(self, key: Array, sample_shape: tuple[int, ...] = ()) -> Array:
+        """Draws, sample_shape + batch_shape."""
+        return safe_exp(self._of_log().sample(key, sample_shape))
+
+    @validate_sample
+    def log_prob(self, value: Array) -> Array:
+        log_value = jnp.log(jnp.maximum(value, _SMALLEST))
+        return self._of_log().log_prob(log_value) - log_value
 
 
 def _log_peak(shape: Array) -> Array:

@@ -16,6 +16,7 @@ __all__ = [
     "log_cdf",
     "log_interval",
     "log_mean",
+    "log_of_rest",
     "log_positive",
     "log_probabilities",
     "log_survival",
@@ -51,7 +52,7 @@ def log_mean(link: str, linear: Array, floor: float) -> Array:
     return log_positive(linear, floor) * (1 if link == "identity" else -1)
 
 
-def _log_of_rest(exponent: Array) -> Array:
+def log_of_rest(exponent: Array) -> Array:
     """log(1 - exp(-exponent)), for an exponent above 0."""
     return jnp.log(-jnp.expm1(-jnp.maximum(exponent, _TINY)))
 
@@ -60,7 +61,7 @@ def log_cdf(link: str, z: Array) -> Array:
     """log F(z), where F is the inverse link: logistic, normal, or 1 - exp(-exp(z))."""
     if link == "logit":
         return jax.nn.log_sigmoid(z)
-    return log_ndtr(z) if link == "probit" else _log_of_rest(safe_exp(z))
+    return log_ndtr(z) if link == "probit" else log_of_rest(safe_exp(z))
 
 
 def log_survival(link: str, z: Array) -> Array:
@@ -76,14 +77,14 @@ def log_probabilities(link: str, predictor: Array) -> tuple[Array, Array]:
 def log_interval(link: str, low: Array, high: Array) -> Array:
     """log(F(high) - F(low)), for low < high, accurate in both tails."""
     if link == "logit":  # F(high) - F(low) = F(high) F(-low) (1 - exp(low - high))
-        return jax.nn.log_sigmoid(high) + jax.nn.log_sigmoid(-low) + _log_of_rest(high - low)
+        return jax.nn.log_sigmoid(high) + jax.nn.log_sigmoid(-low) + log_of_rest(high - low)
     if link == "probit":  # in the lower tail, by symmetry
         mirrored = low + high > 0
         low, high = jnp.where(mirrored, -high, low), jnp.where(mirrored, -low, high)
         top = log_ndtr(high)
-        return top + _log_of_rest(top - log_ndtr(low))
+        return top + log_of_rest(top - log_ndtr(low))
     # exp(-exp(low)) - exp(-exp(high)); above 30 the second is negligible next to the first, and
     # nothing overflows
-    return -safe_exp(low) + _log_of_rest(
+    return -safe_exp(low) + log_of_rest(
         jnp.exp(jnp.minimum(low, 30)) * jnp.expm1(jnp.minimum(high - low, 30))
     )

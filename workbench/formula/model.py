@@ -227,7 +227,8 @@ def formula(
     Dataset('data frame', 2 features, target 'ill')
 
     :param formula: operators and transforms are those of R and patsy; docs/formulas.md lists them.
-    :param family: of the response, a name of ``workbench.formula.families.FAMILIES``.
+    :param family: of the response, a name of ``workbench.formula.families.FAMILIES``, or one that
+        other programs have for it.
     :param schema: ``Schema``, or ``{column: declaration}`` as for ``Schema.from_declaration``, of
         the columns that the formula uses, the response among them. Columns that it does not use are
         ignored.
@@ -248,10 +249,11 @@ def formula(
         as they are written, scaled to [-1, 1].
     :raises ArgumentError: naming the argument.
     """
-    parsed, kind = parse(formula), get(family, link)
+    parsed = parse(formula)
     _validate.choice("covariance", covariance, _GUIDES)
     beside = {"trials": trials, "exposure": exposure, "observed": observed}
     roles = {role: _validate.text(role, name) for role, name in beside.items() if name is not None}
+    kind = get(family, link, {*parsed.extras, *roles})
     declared = Schema.from_declaration(schema)
     declared_priors = checked_priors(priors, declared.columns)
     _validate.choice("basis", basis, _BASES)

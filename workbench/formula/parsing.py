@@ -41,6 +41,7 @@ _UNREAD = {
 _SPELLINGS = (
     (re.compile(r"\bQ\(\s*(['\"])([^'\"`]+)\1\s*\)"), r"`\2`"),
     (re.compile(r"\bas\.factor\("), "C("),
+    (_INTERCEPT := re.compile(r"\b0\s*\+\s*Intercept\b"), "1"),  # brms's
 )
 _DOTTED = re.compile(r"\b((?:as|is)\.\w+)\(")  # calls of R that are no Python
 _GROUPED = re.compile(r"(?:C|factor|gr)\(\s*(\w+)\s*\)")
@@ -82,8 +83,13 @@ class Parsed:
     def matched(self, columns: Iterable[str]) -> Parsed:
         """With the names of ``columns`` that differ in their Unicode form alone, as accents do
         between systems.
+
+        :raises ArgumentError: naming ``formula``, if it calls the intercept as a column is called.
         """
         declared = set(columns)
+        if "Intercept" in declared and _INTERCEPT.search(self.text):
+            words = "has 0 + Intercept for the intercept, and a column has this name: rename it."
+            raise refused(self.text, words)
         same = {_normal(name): name for name in declared}
 
         def spelled(name: str) -> str:

@@ -139,7 +139,7 @@ def _chosen(line: PriorLine, declared: Mapping[str, dist.Distribution]) -> Prior
             f"priors[{name!r}]",
             text_of(declared[name]),
             "must be a distribution on "
-            f"{'all real' if line.site in (INTERCEPT, WEIGHTS) else 'positive'} numbers.",
+            f"{'all real' if line.prior.support is dist.constraints.real else 'positive'} numbers.",
         )
     return replace(line, prior=declared[name])
 
@@ -167,5 +167,8 @@ def _defaults(
             words = f"standard deviation of {name} between groups of {effects.name}"
             lines.append(PriorLine((f"{site}[{name}]", site), site, words, sd))
     for name, prior in family.parameters(response).items():
-        lines.append(PriorLine((name,), name, f"{name} of the family {family.name}", prior))
+        words = f"{name} of the family {family.name}"
+        if name == family.zeros:
+            words = f"logit of {words}"
+        lines.append(PriorLine((name,), name, words, prior))
     return lines
