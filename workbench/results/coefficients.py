@@ -24,11 +24,15 @@ __all__ = ["Ranked", "clearest", "has_coefficients", "ranked", "table"]
 _FEWEST_DRAWS = 100  # fewer do not show a tenth of the tail
 
 
-def table(result: FitResult, interval: float, kind: str) -> CoefficientTable:
+def table(
+    result: FitResult, interval: float, kind: str, *, groups: bool = False
+) -> CoefficientTable:
     """See ``FitResult.coefficients``. :raises ArgumentError: naming ``model``, if it is no
     regression.
     """
     coefficients, beside, ratio = _rows(result)
+    if _validate.flag("groups", groups):
+        coefficients += _of_groups(result)
     summary = _summary(coefficients, beside, ratio, interval, kind)
     return coefficient_table(result, summary, interval, kind)
 
@@ -287,6 +291,33 @@ def _beside(result: FitResult, model: FormulaModel | None) -> list[_Row]:
             values,
             drawn[site],
         )
+    return rows
+
+
+def _of_groups(result: FitResult) -> list[_Row]:
+    """A formula's effects of groups, on the scale of the link: differences from a typical group.
+
+    :raises ArgumentError: naming ``groups``, if there are none.
+    """
+    model = formula_of(result)
+    if model is None or not model.columns.design.groups:
+        raise _validate.ArgumentError(
+            "groups", True, "is for formulas with groups, such as y ~ x + (1 | hospital)."
+        )
+    unit, rows = model.columns.family.units(model.columns.response).scale, list[_Row]()
+    for effects in model.columns.design.groups:
+        fitted = np.asarray(result.draws[effects.name], np.float64)  # [draws, L, K, ...]
+        scaled = np.swapaxes(fitted, 1, 2)
+        unscaled = np.einsum("jk,dk...->dj...", effects.own_units, scaled * unit)
+        for index, column in enumerate(effects.columns):
+            where = "in the middle of all numbers" if column == "Intercept" else "1 more"
+            for level, label in enumerate(effects.labels):
+                rows += _entries(
+                    f"{column} of {effects.name}={label}",
+                    f"against a typical group, {where}",
+                    unscaled[:, index, level],
+                    scaled[:, index, level],
+                )
     return rows
 
 

@@ -288,7 +288,9 @@ class FitResult:
             table["noise_sd"] = [noise_sd(self, str(name), sd) for name, sd in table["sd"].items()]
         return table
 
-    def coefficients(self, interval: float = 0.9, kind: str = "hdi") -> CoefficientTable:
+    def coefficients(
+        self, interval: float = 0.9, kind: str = "hdi", *, groups: bool = False
+    ) -> CoefficientTable:
         """A regression's coefficients in the columns' own units: mean, sd, interval, ratio and
         share above 0; and scaled.
 
@@ -302,11 +304,12 @@ class FitResult:
 
         :param interval: probability of the interval, in (0, 1).
         :param kind: as of ``summary``.
+        :param groups: whether a formula's effects of groups have rows, such as "hospital=north".
         :raises ArgumentError: naming ``model``, if it is no regression (``Model.linear``).
         """
         from workbench.results import coefficients
 
-        return coefficients.table(self, interval, kind)
+        return coefficients.table(self, interval, kind, groups=groups)
 
     def effects(
         self,
@@ -317,6 +320,7 @@ class FitResult:
         at: Mapping[str, Any] | None = None,
         interval: float = 0.9,
         kind: str = "hdi",
+        new_groups: bool = False,
     ) -> Effects:
         """The expected response over a column's declared range or levels, the others at their
         middles and references.
@@ -333,12 +337,14 @@ class FitResult:
         :param at: ``{column: value}`` of others.
         :param interval: probability, in (0, 1).
         :param kind: as of ``summary``.
+        :param new_groups: as of ``predict``: whether ``values`` and ``at`` may have groups that
+            were not declared, or None for a declared one at random.
         :raises ArgumentError: naming a column that is not declared, or a value outside its
             declaration.
         """
         from workbench.results import effects
 
-        return effects.effects(self, column, values, by, at, interval, kind)
+        return effects.effects(self, column, values, by, at, interval, kind, new_groups)
 
     def comparisons(
         self,
@@ -363,17 +369,23 @@ class FitResult:
         return effects.comparisons(self, column, values, at, interval, kind)
 
     def intervals(
-        self, records: Records = None, interval: float = 0.9, kind: str = "hdi"
+        self,
+        records: Records = None,
+        interval: float = 0.9,
+        kind: str = "hdi",
+        *,
+        new_groups: bool = False,
     ) -> pd.DataFrame:
         """Mean, sd and interval of the expected response of each record, over the posterior.
 
         :param records: as of ``predict``.
         :param interval: probability, in (0, 1).
         :param kind: as of ``summary``.
+        :param new_groups: as of ``predict``.
         """
         from workbench.results import effects
 
-        return effects.intervals(self, records, interval, kind)
+        return effects.intervals(self, records, interval, kind, new_groups)
 
     @property
     def _step_noise(self) -> float | None:
@@ -426,7 +438,7 @@ class FitResult:
 
     # ---- using the model -------------------------------------------------------------------------
 
-    def predict(self, records: Records = None) -> np.ndarray:
+    def predict(self, records: Records = None, *, new_groups: bool = False) -> np.ndarray:
         """Predict each record with the model, averaged over posterior draws: for example the
         probability of class 1.
 
@@ -435,9 +447,15 @@ class FitResult:
         :param records: a DataFrame with the columns of the fitted table, in their own units; arrays
             as the model takes them; a ``Dataset``, to use its evaluation records; None to use the
             public evaluation records of the fit.
+        :param new_groups: whether a table may have groups of a formula that were not declared. Such
+            a group has in each draw an effect from Normal(0, sd), the same in all its rows; a row
+            without a group is in each draw of a declared group at random.
         :raises ArgumentError: naming a column or array of the wrong form.
         """
-        return self.predictor.predict(self.predictor.inputs(records))
+        from workbench.results.new_groups import predictor_for
+
+        predictor, inputs, _ = predictor_for(self, records, new_groups)
+        return predictor.predict(inputs)
 
     def score(self, records: Records = None, *, public: bool = False) -> Scores:
         """ELBO, log-likelihood (nats per record) and the model's own metrics on labelled records.
@@ -460,7 +478,14 @@ class FitResult:
         scores = self.predictor.score(self.predictor.all_arrays(records))
         return Scores(scores, EVALUATION_LABELS[known_public])
 
-    def sample(self, count: int = 1000, given: Records = None, *, seed: int | None = None) -> Any:
+    def sample(
+        self,
+        count: int = 1000,
+        given: Records = None,
+        *,
+        seed: int | None = None,
+        new_groups: bool = False,
+    ) -> Any:
         """Draw synthetic records from the private posterior predictive, each from its own draw of
         the guide.
 
@@ -476,11 +501,12 @@ class FitResult:
         :param given: public inputs, as ``predict`` takes them, which are copied; by default public
             evaluation records, with replacement.
         :param seed: a whole number, to get the same records again.
+        :param new_groups: as of ``predict``.
         :raises ArgumentError: naming ``given``, for a data set of private records.
         """
         from workbench.results.synthesis import synthetic_records
 
-        return synthetic_records(self, count, given, seed)
+        return synthetic_records(self, count, given, seed, new_groups=new_groups)
 
     def twins(
         self,

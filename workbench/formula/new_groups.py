@@ -1,0 +1,188 @@
+"""Groups of a public table that were not declared, or are missing, and their effects under draws of
+a posterior.
+
+A new group has effects drawn from Normal(0, sd), with the sd of each draw. They follow from the
+group's name, so all rows that share it, also of other tables, have the same ones. A missing level
+is in each draw one of the declared levels at random, each as likely: the same for all rows and
+terms.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Mapping
+
+import numpy as np
+
+from workbench import _validate
+from workbench._lazy import pd
+from workbench.data.columns import Categorical, Column, Numeric
+from workbench.data.preprocessing import column_name, listed, numbers_in, texts_of
+from workbench.data.schema import columns_of, with_index
+from workbench.formula.design import Design, Effects, sd_of
+from workbench.formula.factors import level_names
+
+__all__ = ["NewGroups", "columns_of_groups"]
+
+_MISSING = ""  # in place of the text of a level
+_Part = int | str  # the place of a declared level, or the text of one that was not declared
+
+
+def columns_of_groups(design: Design) -> frozenset[str]:
+    """Columns that name groups and are used for nothing else, whose levels may be new."""
+    blocks = (design.block, *(effects.block for effects in design.groups))
+    used = {
+        name for block in blocks for factor in block.factors.values() for name in factor.columns
+    }
+    return frozenset(factor.column for effects in design.groups for factor in effects.by) - used
+
+
+class NewGroups:
+    """The groups of ``frame`` that were not declared.
+
+    :param frame: with the columns of ``design``, in their own units.
+    :param allowed: whether there may be some.
+    :raises ArgumentError: naming a column, if there are some and they are not allowed.
+    """
+
+    def __init__(self, design: Design, frame: pd.DataFrame, *, allowed: bool) -> None:
+        self._groups, declared = (
+            design.groups,
+            {} if design.schema is None else design.schema.columns,
+        )
+        names = [name for name in declared if name in columns_of_groups(design)]
+        series = columns_of(frame, names)
+        self._levels: dict[str, tuple[str, ...]] = {}
+        unknown = dict[str, np.ndarray]()  # object[N]: the text of a level, None for a declared one
+        for name in names:
+            texts = _unknown(declared[name], series[name])
+            if any(text is not None for text in texts):
+                self._levels[name] = level_names(declared[name]) or ()
+                unknown[name] = texts
+        if unknown and not allowed:
+            name = next(iter(unknown))
+            raise _validate.ArgumentError(
+                name,
+                None,
+                f"has in some row a group that was not declared, or none; declared are "
+                f"{listed(self._levels[name])}.",
+                remedy="Pass new_groups=True: a new group then has an effect drawn from "
+                "Normal(0, sd), and a missing one is a declared group at random.",
+            )
+        self._unknown = unknown
+        #: ``frame``, in which declared levels stand for those that were not
+        self.frame = _with_declared(frame, unknown, self._levels)
+        self._added: dict[str, list[tuple[_Part, ...]]] = {}
+
+    def arrays(self, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """The model's arrays of ``self.frame`` by name, with new groups after the declared ones."""
+        arrays = dict(arrays)
+        for effects in self._groups:
+            columns = [factor.column for factor in effects.by]
+            if not {*columns} & {*self._unknown}:
+                continue
+            index = arrays[effects.name].copy()
+            sizes = [len(factor.labels) for factor in effects.by]
+            codes = np.array(np.unravel_index(index, sizes)).T
+            added = dict[tuple[_Part, ...], int]()
+            for row in np.flatnonzero(
+                np.any([_is_set(self._unknown.get(name), len(index)) for name in columns], axis=0)
+            ):
+                texts = [
+                    self._unknown[name][row] if name in self._unknown else None for name in columns
+                ]
+                parts = tuple(
+                    int(code) if text is None else text
+                    for code, text in zip(codes[row], texts, strict=True)
+                )
+                index[row] = len(effects.labels) + added.setdefault(parts, len(added))
+            arrays[effects.name] = index
+            self._added[effects.name] = list(added)
+        return arrays
+
+    def draws(self, values: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Draws of the model's sites with the effects of new groups after those of the declared.
+
+        :param values: ``{site: array[draws, ...]}``. To be called after ``arrays``.
+        """
+        values = dict(values)
+        for effects in self._groups:
+            if added := self._added.get(effects.name):
+                known, sds = values[effects.name], values[sd_of(effects.name)]
+                new = [self._effects(effects, parts, known, sds) for parts in added]
+                values[effects.name] = np.concatenate([known, np.stack(new, axis=1)], axis=1)
+        return values
+
+    def _effects(
+        self, effects: Effects, parts: tuple[_Part, ...], known: np.ndarray, sds: np.ndarray
+    ) -> np.ndarray:
+        """Effects of one group under each draw, [draws, K, ...]."""
+        by = effects.by
+        if any(isinstance(part, str) and part != _MISSING for part in parts):
+            labels = [
+                factor.labels[part] if isinstance(part, int) else part
+                for factor, part in zip(by, parts, strict=True)
+            ]
+            normals = _random(effects.name, *labels).standard_normal(sds.shape)
+            return (sds * normals).astype(known.dtype)
+        places = [
+            _random(factor.column).integers(len(factor.labels), size=len(known))
+            if part == _MISSING
+            else np.full(len(known), part)
+            for factor, part in zip(by, parts, strict=True)
+        ]
+        group = np.ravel_multi_index(places, [len(factor.labels) for factor in by])
+        return known[np.arange(len(known)), group]
+
+
+def _random(*names: str) -> np.random.Generator:
+    """A generator that follows from public names: its numbers protect nothing."""
+    digest = hashlib.sha256("\0".join(names).encode()).digest()
+    return np.random.default_rng(int.from_bytes(digest[:16], "big"))
+
+
+def _is_set(texts: np.ndarray | None, rows: int) -> np.ndarray:
+    return np.array(
+        [text is not None for text in (() if texts is None else texts)] or [False] * rows
+    )
+
+
+def _unknown(column: Column, series: pd.Series) -> np.ndarray:
+    """object[N]: the text of each level that was not declared, "" for a missing one, else None."""
+    unknown = np.full(len(series), None, object)
+    if isinstance(column, Categorical):
+        if not column.other:
+            texts, declared = texts_of(series), set(column.categories)
+            unknown[:] = [
+                (text or _MISSING) if text is None or text not in declared else None
+                for text in texts
+            ]
+        return unknown
+    absent = series.isna().to_numpy()
+    unknown[absent] = _MISSING
+    if isinstance(column, Numeric):
+        if column.missing:  # whose missing values are those of the middle, as in the fit
+            unknown[absent] = None
+        numbers = numbers_in(series)
+        low, high = math.ceil(column.low), math.floor(column.high)
+        for row in np.flatnonzero((np.rint(numbers) < low) | (np.rint(numbers) > high)):
+            unknown[row] = f"{numbers[row]:g}"
+    return unknown
+
+
+def _with_declared(
+    frame: pd.DataFrame, unknown: Mapping[str, np.ndarray], levels: Mapping[str, tuple[str, ...]]
+) -> pd.DataFrame:
+    if not unknown:
+        return frame
+    frame = with_index(frame, list(unknown)).copy(deep=False)
+    for position, label in enumerate(frame.columns):
+        if (name := column_name(label)) in unknown:
+            cells = np.where(
+                _is_set(unknown[name], len(frame)),
+                levels[name][0],
+                frame.iloc[:, position].to_numpy(object),
+            )
+            frame.isetitem(position, pd.Series(cells, frame.index, object))
+    return frame
