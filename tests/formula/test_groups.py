@@ -273,6 +273,13 @@ def test_coefficients_have_rows_of_groups(fitted):
         fitted("y ~ x").coefficients(groups=True)
 
 
+def test_a_picture_has_a_row_for_each_effect(fitted):
+    figure = fitted("y ~ x + (1 + x | g)").plot("groups")
+    names = [text.get_text() for axes in figure.axes for text in axes.get_yticklabels()]
+    assert len(names) == 6
+    assert names[0] == "Intercept of g=a"
+
+
 def test_a_summary_has_effects_and_not_what_they_are_made_of(fitted):
     names = {name.split("[")[0] for name in fitted("y ~ x + (1 + x | g)").summary_table().index}
     assert names == {"intercept", "weights", "g", "g_sd", "sigma"}
