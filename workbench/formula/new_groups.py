@@ -47,14 +47,12 @@ class NewGroups:
     """
 
     def __init__(self, design: Design, frame: pd.DataFrame, *, allowed: bool) -> None:
-        self._groups, declared = (
-            design.groups,
-            {} if design.schema is None else design.schema.columns,
-        )
+        self._groups = design.groups
+        declared = {} if design.schema is None else design.schema.columns
         names = [name for name in declared if name in columns_of_groups(design)]
         series = columns_of(frame, names)
         self._levels: dict[str, tuple[str, ...]] = {}
-        unknown = dict[str, np.ndarray]()  # object[N]: the text of a level, None for a declared one
+        unknown = dict[str, list[str | None]]()  # of each row, None for a declared level
         for name in names:
             texts = _unknown(declared[name], series[name])
             if any(text is not None for text in texts):
@@ -84,19 +82,16 @@ class NewGroups:
                 continue
             index = arrays[effects.name].copy()
             sizes = [len(factor.labels) for factor in effects.by]
-            codes = np.array(np.unravel_index(index, sizes)).T
+            codes = np.array(np.unravel_index(index, sizes)).T.tolist()
+            texts = [self._unknown.get(name, [None] * len(index)) for name in columns]
             added = dict[tuple[_Part, ...], int]()
-            for row in np.flatnonzero(
-                np.any([_is_set(self._unknown.get(name), len(index)) for name in columns], axis=0)
-            ):
-                texts = [
-                    self._unknown[name][row] if name in self._unknown else None for name in columns
-                ]
-                parts = tuple(
-                    int(code) if text is None else text
-                    for code, text in zip(codes[row], texts, strict=True)
-                )
-                index[row] = len(effects.labels) + added.setdefault(parts, len(added))
+            for row, unknown in enumerate(zip(*texts, strict=True)):
+                if any(text is not None for text in unknown):
+                    parts = tuple(
+                        code if text is None else text
+                        for code, text in zip(codes[row], unknown, strict=True)
+                    )
+                    index[row] = len(effects.labels) + added.setdefault(parts, len(added))
             arrays[effects.name] = index
             self._added[effects.name] = list(added)
         return arrays
@@ -142,47 +137,41 @@ def _random(*names: str) -> np.random.Generator:
     return np.random.default_rng(int.from_bytes(digest[:16], "big"))
 
 
-def _is_set(texts: np.ndarray | None, rows: int) -> np.ndarray:
-    return np.array(
-        [text is not None for text in (() if texts is None else texts)] or [False] * rows
-    )
-
-
-def _unknown(column: Column, series: pd.Series) -> np.ndarray:
-    """object[N]: the text of each level that was not declared, "" for a missing one, else None."""
-    unknown = np.full(len(series), None, object)
+def _unknown(column: Column, series: pd.Series) -> list[str | None]:
+    """The text of each level that was not declared, "" for a missing one, None for a declared."""
     if isinstance(column, Categorical):
-        if not column.other:
-            texts, declared = texts_of(series), set(column.categories)
-            unknown[:] = [
-                (text or _MISSING) if text is None or text not in declared else None
-                for text in texts
-            ]
-        return unknown
-    absent = series.isna().to_numpy()
-    unknown[absent] = _MISSING
-    if isinstance(column, Numeric):
-        if column.missing:  # whose missing values are those of the middle, as in the fit
-            unknown[absent] = None
-        numbers = numbers_in(series)
-        low, high = math.ceil(column.low), math.floor(column.high)
-        for row in np.flatnonzero((np.rint(numbers) < low) | (np.rint(numbers) > high)):
-            unknown[row] = f"{numbers[row]:g}"
-    return unknown
+        if column.other:
+            return [None] * len(series)
+        declared = set(column.categories)
+        return [None if text in declared else text or _MISSING for text in texts_of(series)]
+    is_missing = series.isna().to_numpy()
+    if not isinstance(column, Numeric):
+        return [_MISSING if missing else None for missing in is_missing]
+    if column.missing:  # whose missing values are those of the middle, as in the fit
+        is_missing = np.zeros(len(series), bool)
+    numbers = numbers_in(series)
+    low, high = math.ceil(column.low), math.floor(column.high)
+    outside = (np.rint(numbers) < low) | (np.rint(numbers) > high)
+    return [
+        _MISSING if missing else f"{number:g}" if is_outside else None
+        for number, missing, is_outside in zip(numbers, is_missing, outside, strict=True)
+    ]
 
 
 def _with_declared(
-    frame: pd.DataFrame, unknown: Mapping[str, np.ndarray], levels: Mapping[str, tuple[str, ...]]
+    frame: pd.DataFrame,
+    unknown: Mapping[str, list[str | None]],
+    levels: Mapping[str, tuple[str, ...]],
 ) -> pd.DataFrame:
+    """The table with the first declared level in place of others."""
     if not unknown:
         return frame
     frame = with_index(frame, list(unknown)).copy(deep=False)
     for position, label in enumerate(frame.columns):
         if (name := column_name(label)) in unknown:
-            cells = np.where(
-                _is_set(unknown[name], len(frame)),
-                levels[name][0],
-                frame.iloc[:, position].to_numpy(object),
-            )
+            cells = [
+                cell if text is None else levels[name][0]
+                for cell, text in zip(frame.iloc[:, position], unknown[name], strict=True)
+            ]
             frame.isetitem(position, pd.Series(cells, frame.index, object))
     return frame
