@@ -38,6 +38,7 @@ from workbench.formula.regression import (
 )
 from workbench.models import LinearPredictor, Model, NormalResiduals, OwnUnits, clip_share, pictures
 from workbench.models.outcomes import Outcome
+from workbench.posterior.noise_aware import LARGEST
 
 __all__ = ["FormulaModel", "formula"]
 
@@ -48,8 +49,7 @@ _OF_GROUPS = (
     "narrow: {reason}."
 )
 _OF_PARAMETERS = (
-    "Beside effects of groups, {parameters} may be off by several per cent, more than its interval "
-    "says."
+    "With effects of groups, estimates of {parameters} may be off by more than their intervals say."
 )
 _VISIBLE, _VISIBLE_IF_IT_CANCELS = 100.0, 1000.0  # N epsilon / |x|^2, from which C is adapted
 
@@ -387,9 +387,25 @@ def _of_groups(columns: Columns, regression: Regression) -> list[str]:
     if nested := [name for name in by if any(by[outer] < by[name] for outer in by)]:
         reason = "records do not tell their means in a larger group from the effect of that group"
         words.append(_OF_GROUPS.format(groups=listed(nested), reason=reason))
+    if groups and _quantities(regression) > LARGEST:
+        reason = (
+            f"the model has more than {LARGEST} quantities, too many to count the privacy noise"
+        )
+        words.append(_OF_GROUPS.format(groups=listed(by), reason=reason))
     if groups and (parameters := columns.family.parameters(columns.response)):
         words.append(_OF_PARAMETERS.format(parameters=listed(parameters)))
     return words
+
+
+def _quantities(regression: Regression) -> int:
+    """How many numbers records use."""
+    effects = sum(
+        (len(group.labels) - (group.name in regression.shared)) * len(group.columns)
+        for group in regression.groups
+    )
+    of_predictor = effects + len(regression.weights) + (regression.intercept is not None)
+    predictors = regression.family.num_predictors(regression.response)
+    return of_predictor * predictors + len(regression.parameters)
 
 
 def _is_single(regression: Regression) -> bool:

@@ -156,7 +156,7 @@ def _reach(prior: dist.Distribution) -> jax.Array:
     be moved.
     """
     shape = prior.batch_shape + prior.event_shape
-    if not isinstance(biject_to(base_of(prior).support), IdentityTransform):
+    if not isinstance(biject_to(prior.support), IdentityTransform):
         return jnp.zeros(shape)
     try:
         return jnp.broadcast_to(jnp.sqrt(prior.variance), shape)
