@@ -103,6 +103,13 @@ def test_a_large_learning_rate_has_a_caution_and_so_have_quantities_without_a_sp
 
 
 def test_intervals_of_groups_have_a_caution():
-    schema = {"y": (0, 1), "g": ["a", "b"]}
+    """Where they were measured to be wrong: of the residuals' scale, and of effects whose mean is
+    not apart from another quantity.
+    """
+    schema = {"y": (0, 1), "g": ["a", "b"], "h": ["c", "d"]}
+    for formula in ("y ~ 0 + (1 | g)", "y ~ (1 | g / h)"):
+        caution, of_sigma = wb.models.formula(formula, "gaussian", schema).cautions
+        assert "may be several times too narrow" in caution
+        assert "estimates of sigma may be off" in of_sigma
     (caution,) = wb.models.formula("y ~ (1 | g)", "gaussian", schema).cautions
-    assert "may be several times too narrow" in caution
+    assert caution == of_sigma

@@ -497,8 +497,8 @@ the others by DP-VI in full batches. What differs from bambi's pages:
 - A group's intercept is that in the middle of the range of its slope's column, and is independent
   of the slope there.
 - Of bambi's gallery there is no von Mises, quantile or multinomial family (of counts), no hurdle of
-  a continuous one, no sequential ordinal one, no Gaussian process and no model of a further parameter
-  (distributional models)."""
+  a continuous one, no sequential ordinal one, no Gaussian process and no model of a further
+  parameter (distributional models)."""
 
 
 def page() -> str:

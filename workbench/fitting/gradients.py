@@ -22,6 +22,7 @@ from workbench.inference.state import Hyperparameters, Performance
 from workbench.inference.step import PrivateStep
 from workbench.inference.training import Snapshot
 from workbench.posterior import noise_aware
+from workbench.posterior.joint_prior import JointPrior
 from workbench.posterior.noise_aware import NoNoiseAwarePosterior
 from workbench.privacy.plan import PrivacyPlan
 
@@ -78,7 +79,12 @@ class Gradients(Estimation):
             source=spec.record_source,
         )
         try:
-            reach = prior_for(spec, step.model).reach
+            prior = prior_for(spec, step.model)
+            reach = prior.reach
+            # the first C says little of gradients whose C adapts, and a dither that is too large
+            # moves scales of residuals, which are no linear function of it
+            if spec.privacy.adapts_clip and isinstance(prior, JointPrior) and reach is not None:
+                reach = np.zeros_like(reach)
         except NoNoiseAwarePosterior:
             reach = None
         # for other clipping modes, a norm above C does not tell whether the gradient was changed

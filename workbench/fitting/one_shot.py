@@ -254,11 +254,11 @@ def one_shot_for(
         )
     except PrivacyModelError as error:
         if is_asked:
-            argument, value, others = "estimator", STATISTICS, f"{model.name} and {data.name}"
+            argument, value, subject = "estimator", STATISTICS, f"{model.name} and {data.name}"
             if request.estimator is None:
-                argument, value, others = "model", model.name, data.name
+                argument, value, subject = "model", model.name, data.name
             raise _validate.ArgumentError(
-                argument, value, f"cannot be used with {others}: {error}."
+                argument, value, f"cannot be used with {subject}: {error}."
             ) from None
         return None
 

@@ -68,12 +68,10 @@ class Effects:
         """Names of the effects, the intercept's first."""
         return (*(("Intercept",) if self.block.intercept else ()), *self.block.names)
 
-    def deviations(self, fitted: np.ndarray) -> np.ndarray:
-        """Standard deviations of the effects of 1 more of a column in its own units; the
-        intercept's stay.
-
-        :param fitted: [draws, K, ...], those of the effects of the fitted columns, which are
-            independent.
+    @property
+    def own_units(self) -> np.ndarray:
+        """float64[K, K]: from effects of the fitted columns to those of 1 more of a column in its
+        own units; the intercept's stay.
         """
         first = int(self.block.intercept)
         slopes = [
@@ -81,7 +79,17 @@ class Effects:
         ]
         matrix = np.eye(len(self.columns))
         matrix[first:, first:] = np.array(slopes)[:, None] * self.block.mixture[1:, 1:]
-        return np.sqrt(np.einsum("jk,dk...->dj...", matrix**2, np.square(fitted, dtype=np.float64)))
+        return matrix
+
+    def deviations(self, fitted: np.ndarray) -> np.ndarray:
+        """Standard deviations of the effects of 1 more of a column in its own units; the
+        intercept's stay.
+
+        :param fitted: [draws, K, ...], those of the effects of the fitted columns, which are
+            independent.
+        """
+        squares = np.square(fitted, dtype=np.float64)
+        return np.sqrt(np.einsum("jk,dk...->dj...", self.own_units**2, squares))
 
     def index(self, values: Values) -> np.ndarray:
         """int32[N]: the group of each row."""
@@ -195,6 +203,27 @@ class Design:
         combinations = combinations / size[:, None]
         combinations[:, :-1] = combinations[:, :-1] @ self.block.mixture[first:, first:]
         return combinations
+
+    def shared(self, effects: Effects, intercept: bool) -> np.ndarray | None:
+        """The columns of ``effects``, its intercept's first, as combinations of those of x.
+
+        float64[1 + P, 1 + K], without the first where there is no intercept; None where they are
+        none, for a single group, and for a design of too many columns. Made-up rows show it.
+
+        :param intercept: whether the model has one besides x.
+        """
+        if max(len(self.block.columns), len(effects.block.columns)) > _MOST_COLUMNS:
+            return None
+        if len(effects.labels) == 1:
+            return None
+        values = self.made_up()
+        columns, wanted = (
+            np.hstack([np.ones((values.rows, int(first))), block.encode(values, dtype=np.float64)])
+            for first, block in ((intercept, self.block), (effects.block.intercept, effects.block))
+        )
+        combinations = _combinations(columns, wanted)
+        exact = np.abs(columns @ combinations - wanted).max(initial=0) < _ROUNDED
+        return np.round(combinations, 9) if exact else None
 
     def made_up(self) -> Values:
         """Made-up rows within the declared bounds, evenly spread, in which no column is 0

@@ -112,8 +112,8 @@ def _link_of(family: Family, link: object) -> str:
     key, rule = _plain(link), f"must be one of {', '.join(family.links)} for {family.name}."
     if key in hints.LINKS:
         raise _validate.ArgumentError("link", link, f"unknown name: {hints.LINKS[key]} It {rule}")
-    known = dict.fromkeys(name for other in FAMILIES.values() for name in other.links)
-    name = _same(key, known, hints.SAME_LINKS)
+    all_links = dict.fromkeys(name for candidate in FAMILIES.values() for name in candidate.links)
+    name = _same(key, all_links, hints.SAME_LINKS)
     if not name:
         raise _validate.unknown_name("link", link, family.links)
     if name not in family.links:
@@ -121,9 +121,9 @@ def _link_of(family: Family, link: object) -> str:
     return name
 
 
-def _same(key: str, names: Iterable[str], others: Mapping[str, Collection[str]]) -> str:
+def _same(key: str, names: Iterable[str], synonyms: Mapping[str, Collection[str]]) -> str:
     """The one of ``names`` that a plain name means; "" for none of them."""
-    return next((name for name in names if key in (_plain(name), *others.get(name, ()))), "")
+    return next((name for name in names if key in (_plain(name), *synonyms.get(name, ()))), "")
 
 
 def _plain(name: object) -> str:

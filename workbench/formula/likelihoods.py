@@ -278,10 +278,8 @@ class SuccessesOfBeta(_OfMean):
         return _CountsUpTo(0, self.trials)
 
     def relative(self) -> dist.Distribution:
-        shares = BetaOfMean(self.log_p, self.log_q, self.concentration).relative()
-        return dist.BetaBinomial(
-            shares.concentration1, shares.concentration0, self.trials.astype(int)
-        )
+        beta = BetaOfMean(self.log_p, self.log_q, self.concentration).relative()
+        return dist.BetaBinomial(beta.concentration1, beta.concentration0, self.trials.astype(int))
 
     @validate_sample
     def log_prob(self, value: Array) -> Array:
@@ -343,7 +341,10 @@ class InverseGaussianOfMean(_OfMean):
 class LogNormalOfMedian(_OfMean):
     """Positive numbers whose logarithms are normal around log_median."""
 
-    arg_constraints = {"log_median": constraints.real, "sigma": constraints.positive}  # noqa: RUF012
+    arg_constraints = {  # noqa: RUF012
+        "log_median": constraints.real,
+        "sigma": constraints.positive,
+    }
     support = constraints.positive
 
     def _of_log(self) -> dist.Normal:

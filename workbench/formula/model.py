@@ -18,25 +18,38 @@ from workbench import _validate
 from workbench._lazy import pd
 from workbench.data import Dataset, Schema
 from workbench.data.look import Scale, learned
+from workbench.data.preprocessing import listed
 from workbench.formula.coding import Block
 from workbench.formula.design import Design, DesignWarning, sd_of
 from workbench.formula.factors import Factor, Number
 from workbench.formula.families import Family, get
+from workbench.formula.new_groups import NewGroups
 from workbench.formula.parsing import Parsed, parse
 from workbench.formula.prior_table import PriorLine, checked_priors, prior_lines, rescaled_priors
 from workbench.formula.priors import text_of
 from workbench.formula.records import Columns, columns_of_formula
-from workbench.formula.regression import INTERCEPT, WEIGHTS, Joint, MeanField, Regression
+from workbench.formula.regression import (
+    INTERCEPT,
+    WEIGHTS,
+    Joint,
+    MeanField,
+    Regression,
+    sites_of,
+)
 from workbench.models import LinearPredictor, Model, NormalResiduals, OwnUnits, clip_share, pictures
 from workbench.models.outcomes import Outcome
+from workbench.posterior.noise_aware import LARGEST
 
 __all__ = ["FormulaModel", "formula"]
 
 _GUIDES = {"diagonal": MeanField, "full": Joint}
 _BASES = (_ORTHOGONAL := "orthogonal", "scaled")
 _OF_GROUPS = (
-    "Intervals of the intercept, of groups' effects and of their standard deviations may be "
-    "several times too narrow."
+    "Intervals of effects of {groups} and of their standard deviations may be several times too "
+    "narrow: {reason}."
+)
+_OF_PARAMETERS = (
+    "With effects of groups, estimates of {parameters} may be off by more than their intervals say."
 )
 _VISIBLE, _VISIBLE_IF_IT_CANCELS = 100.0, 1000.0  # N epsilon / |x|^2, from which C is adapted
 
@@ -193,8 +206,16 @@ class FormulaModel(Model):
         return _own_units(self.columns)
 
     def arrays_of(self, frame: pd.DataFrame) -> dict[str, np.ndarray]:
-        """See ``Model.arrays_of``."""
+        """See ``Model.arrays_of``.
+
+        :raises ArgumentError: also for groups that were not declared.
+        """
+        NewGroups(self.columns.design, frame, allowed=False)
         return self.columns.inputs(frame)
+
+    def new_groups(self, frame: pd.DataFrame) -> NewGroups:
+        """The groups of ``frame`` that were not declared, or are missing."""
+        return NewGroups(self.columns.design, frame, allowed=True)
 
 
 def formula(
@@ -289,7 +310,11 @@ def _model(request: _Declared, scales: Mapping[str, Scale]) -> FormulaModel:
         coordinates=functools.partial(_coordinates, regression),
         arrays=columns.arrays,
         defaults=functools.partial(_advice, columns, _fillings(columns, scales)),
-        pictures={"coefficients": pictures.coefficients} if _is_single(regression) else {},
+        pictures={
+            **({"coefficients": pictures.coefficients} if _is_single(regression) else {}),
+            **({"groups": pictures.group_effects} if regression.groups else {}),
+        },
+        sort=functools.partial(_readable, regression),
         linear=_with_residuals(_linear(regression, columns), regression, columns.design),
         options={
             "formula": parsed.text,
@@ -309,7 +334,7 @@ def _model(request: _Declared, scales: Mapping[str, Scale]) -> FormulaModel:
         lines=lines,
         scales=scales,
         _declared=request,
-        cautions=(*columns.design.cautions, *([_OF_GROUPS] if columns.design.groups else [])),
+        cautions=(*columns.design.cautions, *_of_groups(columns, regression)),
     )
 
 
@@ -339,22 +364,64 @@ def _regression(columns: Columns, lines: tuple[PriorLine, ...]) -> Regression:
     def of(site: str) -> list[dist.Distribution]:
         return [line.prior for line in lines if line.site == site]
 
-    intercept = of(INTERCEPT)
+    intercept, design = of(INTERCEPT), columns.design
+    shared = {effects.name: design.shared(effects, bool(intercept)) for effects in design.groups}
     return Regression(
         columns.family,
         columns.response,
         columns.arrays,
-        columns.design.groups,
+        design.groups,
         of(WEIGHTS),
         intercept[0] if intercept else None,
-        {effects.name: of(sd_of(effects.name)) for effects in columns.design.groups},
+        {effects.name: of(sd_of(effects.name)) for effects in design.groups},
         {name: of(name)[0] for name in columns.family.parameters(columns.response)},
+        {name: matrix for name, matrix in shared.items() if matrix is not None},
     )
+
+
+def _of_groups(columns: Columns, regression: Regression) -> list[str]:
+    """Which intervals of a model with groups are not right, by what was measured."""
+    groups, words = columns.design.groups, []
+    if unsplit := [group.name for group in groups if group.name not in regression.shared]:
+        reason = "records do not tell their mean from other quantities"
+        words.append(_OF_GROUPS.format(groups=listed(unsplit), reason=reason))
+    by = {group.name: {factor.column for factor in group.by} for group in groups}
+    if nested := [name for name in by if any(by[outer] < by[name] for outer in by)]:
+        reason = "records do not tell their means in a larger group from the effect of that group"
+        words.append(_OF_GROUPS.format(groups=listed(nested), reason=reason))
+    if groups and _quantities(regression) > LARGEST:
+        reason = (
+            f"the model has more than {LARGEST} quantities, too many to count the privacy noise"
+        )
+        words.append(_OF_GROUPS.format(groups=listed(by), reason=reason))
+    if groups and (parameters := columns.family.parameters(columns.response)):
+        words.append(_OF_PARAMETERS.format(parameters=listed(parameters)))
+    return words
+
+
+def _quantities(regression: Regression) -> int:
+    """How many numbers records use."""
+    effects = sum(
+        (len(group.labels) - (group.name in regression.shared)) * len(group.columns)
+        for group in regression.groups
+    )
+    of_predictor = effects + len(regression.weights) + (regression.intercept is not None)
+    predictors = regression.family.num_predictors(regression.response)
+    return of_predictor * predictors + len(regression.parameters)
 
 
 def _is_single(regression: Regression) -> bool:
     """Whether there are weights, one for each column."""
     return bool(regression.weights) and regression.family.num_predictors(regression.response) == 1
+
+
+def _readable(
+    regression: Regression, draws: Mapping[str, np.ndarray], params: Mapping[str, np.ndarray]
+) -> dict[str, np.ndarray]:
+    """Draws without the sites that other ones are made of."""
+    hidden = {site for name in regression.shared for site in sites_of(name)}
+    hidden |= {f"mean_{name}" for name in (INTERCEPT, WEIGHTS)} if hidden else set()
+    return {name: values for name, values in draws.items() if name not in hidden}
 
 
 def _coordinates(regression: Regression, dataset: Dataset) -> dict[str, Any]:
@@ -370,9 +437,7 @@ def _coordinates(regression: Regression, dataset: Dataset) -> dict[str, Any]:
         columns = list(effects.columns)
         coordinates[sd_of(effects.name)] = (columns, levels) if several else columns
         if not several:
-            coordinates |= dict.fromkeys(
-                (effects.name, f"{effects.name}_z"), (list(effects.labels), columns)
-            )
+            coordinates[effects.name] = list(effects.labels), columns
     return coordinates
 
 
@@ -425,12 +490,17 @@ def _with_residuals(
 
 
 def _size(design: Design, fillings: Mapping[str, float] = MappingProxyType({})) -> float:
-    """The largest sum of squares of a record's columns.
+    """The largest sum of squares of a record's columns, with those of effects of groups.
 
     :param fillings: of columns whose scales were learned, as of ``_fillings``: a column counts
         as much less as its squares are on average.
     """
-    return sum(_square(design.block, indices, fillings) for indices in design.block.terms.values())
+    blocks = [effects.block for effects in design.groups]
+    return sum(block.intercept for block in blocks) + sum(
+        _square(block, indices, fillings)
+        for block in (design.block, *blocks)
+        for indices in block.terms.values()
+    )
 
 
 def _advice(
@@ -449,23 +519,17 @@ def _advice(
     C then costs noise and gains little.
 
     A category adds at most 1 to |x|^2, however many levels it has, and polynomials 1 for each
-    degree. Effects of groups add the squares of a typical standard deviation, and of a typical z.
+    degree; effects of groups add as much as columns of their own, of which a row has one group's.
     The share is right for columns that fill their range evenly. Learned ranges reach far beyond
     most records, so C is as much smaller as the root of a record's mean squares is.
     """
     gradient, design = columns.family.gradient(columns.response), columns.design
     size = _size(design)
-    of_groups = sum(
-        len(effects.columns) * (1 + columns.family.group_scale(columns.response) ** 2)
-        for effects in design.groups
-    )
-    largest = gradient.size * math.sqrt(size + 1 + of_groups)
-    mean, even = (total / 3 + 1 + of_groups for total in (_size(design, fillings), size))
+    largest = gradient.size * math.sqrt(size + 1)
+    mean, even = (total / 3 + 1 for total in (_size(design, fillings), size))
     typical = largest * math.sqrt(mean / even)
     visible = _VISIBLE_IF_IT_CANCELS if columns.family.cancels_bias else _VISIBLE
-    bounded = (
-        gradient.is_bound and not design.groups and not columns.family.parameters(columns.response)
-    )
+    bounded = gradient.is_bound and not columns.family.parameters(columns.response)
     return {
         "clip": clip_share(num_records * epsilon / max(1, size)) * typical,
         "adapts_clip": not gradient.is_bound and num_records * epsilon >= visible * max(1, size),

@@ -12,10 +12,11 @@ import jax.numpy as jnp
 import numpy as np
 from numpyro import distributions as dist
 from numpyro.distributions import constraints
+from numpyro.distributions.transforms import AffineTransform
 
 from workbench import _validate
 
-__all__ = ["Beside", "prior_of", "side_by_side", "text_of"]
+__all__ = ["Beside", "moved", "prior_of", "side_by_side", "text_of"]
 
 
 def text_of(prior: dist.Distribution) -> str:
@@ -149,3 +150,17 @@ def side_by_side(marginals: Sequence[dist.Distribution], columns: int = 0) -> di
     if columns:
         values = [np.repeat(value[:, None], columns, axis=1) for value in values]
     return kind(*values).to_event(1 + bool(columns))
+
+
+def moved(prior: dist.Distribution, shift: jax.Array) -> dist.Distribution:
+    """The distribution of a draw of ``prior``, on all real numbers, plus ``shift``; a normal one of
+    a normal one.
+    """
+    base, dimensions = prior, len(prior.event_shape)
+    while isinstance(base, (dist.Independent, dist.ExpandedDistribution)):
+        base = base.base_dist
+    if type(base) is dist.Normal:
+        scale = jnp.broadcast_to(base.scale, shift.shape)
+        return dist.Normal(base.loc + shift, scale).to_event(dimensions)
+    real = constraints.independent(constraints.real, dimensions)
+    return dist.TransformedDistribution(prior, AffineTransform(shift, 1.0, domain=real))

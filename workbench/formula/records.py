@@ -457,13 +457,18 @@ def _check_names(parsed: Parsed, design: Design, family: Family, response: Respo
         "y",
         "weights",
         "intercept",
+        "mean_intercept",
+        "mean_weights",
         "records",
         *family.extras,
         *family.parameters(response),
     }
     for effects in design.groups:
         # arrays and sites
-        names = {effects.name, *(f"{effects.name}_{suffix}" for suffix in ("x", "z", "sd"))}
+        names = {
+            effects.name,
+            *(f"{effects.name}_{suffix}" for suffix in ("x", "sd", "mean", "contrasts")),
+        }
         if names & taken:
             raise refused(
                 parsed.text,

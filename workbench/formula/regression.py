@@ -4,11 +4,23 @@
     y_i   ~ family(link(mean) = shift + scale eta_i, further parameters)       for each record i
 
     weights, intercept, further parameters ~ priors from the declared bounds, or the user's
-    effects_l = sd * z_l,   z_l ~ Normal(0, 1),   sd ~ HalfNormal    for each group and column
+    effects_l ~ Normal(0, sd),   sd ~ HalfNormal    for each group and column
 
-Everything but y is global, groups' effects too: a group has many records. They are not centred, so
-that few records or much noise leave no funnel. Effects of one group are independent of each other,
-as in bambi: ``(1 + x | g)`` is ``(1 + x || g)``.
+Everything but y is global, groups' effects too: a group has many records. Effects of one group are
+independent of each other, as in bambi: ``(1 + x | g)`` is ``(1 + x || g)``.
+
+Records do not tell the mean of a term's effects over its L groups from the intercept and weights.
+So the latents that records use are
+
+    mean intercept, mean weights = intercept, weights + B (sum over terms of mean effects)
+    contrasts = Q' effects,   Q float[L, L - 1] orthonormal, orthogonal to 1
+
+and above them, where no noise is added, are sd and the means:
+
+    contrasts ~ Normal(0, sd),   mean effects ~ Normal(0, sd / sqrt(L))
+
+This is the same model, with effects as they enter the likelihood ("centred") and a likelihood that
+is not flat in any direction.
 """
 
 from __future__ import annotations
@@ -21,6 +33,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import numpyro
 import numpyro.distributions as dist
 from numpyro.infer import init_to_feasible
@@ -28,13 +41,18 @@ from numpyro.infer.autoguide import AutoMultivariateNormal, AutoNormal
 
 from workbench.formula.design import Effects, sd_of
 from workbench.formula.families import Family, Response
-from workbench.formula.priors import side_by_side
+from workbench.formula.priors import moved, side_by_side
 
-__all__ = ["INTERCEPT", "WEIGHTS", "Joint", "MeanField", "Regression"]
+__all__ = ["INTERCEPT", "WEIGHTS", "Joint", "MeanField", "Regression", "sites_of"]
 
 INTERCEPT, WEIGHTS = "intercept", "weights"
 _LEAST = 1e-6  # of the lower bound of an exposure, whose logarithm is taken
 _INITIAL_SCALE = 0.1  # of the guide: narrow, so that early steps see a mean rather than the prior
+
+
+def sites_of(group: str) -> tuple[str, str]:
+    """The sites of a term's mean effects and of its contrasts."""
+    return f"{group}_mean", f"{group}_contrasts"
 
 
 class MeanField(AutoNormal):
@@ -61,6 +79,8 @@ class Regression:
         one.
     :param sds: those of each group's standard deviations. :param parameters: those of the family's
         further latents.
+    :param shared: ``{group: B}``, float[1 + P, K] or float[P, K] without an intercept: the columns
+        of the effects as combinations of the others. Terms that are not in it are not split.
     """
 
     family: Family
@@ -71,6 +91,7 @@ class Regression:
     intercept: dist.Distribution | None
     sds: Mapping[str, Sequence[dist.Distribution]]
     parameters: Mapping[str, dist.Distribution]
+    shared: Mapping[str, np.ndarray]
 
     @functools.cached_property
     def __signature__(self) -> inspect.Signature:
@@ -102,22 +123,49 @@ class Regression:
             numpyro.sample("y", self.likelihood(values, arrays), obs=arrays.get("y"))
 
     def _latents(self) -> dict[str, Any]:
-        """All global latents, by site, and the groups' effects by group."""
+        """The quantities that records use, by the names that ``predictor`` takes."""
         several = self._predictors
         values = {name: numpyro.sample(name, prior) for name, prior in self.parameters.items()}
+        of_groups = {effects.name: self._effects(effects) for effects in self.groups}
+        first = int(self.intercept is not None)
         if self.intercept is not None:
             prior = self.intercept.expand([several]).to_event(1) if several else self.intercept
-            values[INTERCEPT] = numpyro.sample(INTERCEPT, prior)
+            values[INTERCEPT] = _with(INTERCEPT, prior, self._of_means(of_groups, 0))
         if self.weights:
-            values[WEIGHTS] = numpyro.sample(WEIGHTS, side_by_side(self.weights, several))
-        for effects in self.groups:
-            sd = numpyro.sample(sd_of(effects.name), side_by_side(self.sds[effects.name], several))
-            shape = (len(effects.labels), *sd.shape)
-            z = numpyro.sample(
-                f"{effects.name}_z", dist.Normal(0, 1).expand(shape).to_event(len(shape))
-            )
-            values[effects.name] = numpyro.deterministic(effects.name, z * sd)
-        return values
+            prior = side_by_side(self.weights, several)
+            values[WEIGHTS] = _with(WEIGHTS, prior, self._of_means(of_groups, slice(first, None)))
+        return values | {name: deviations for name, (_, deviations) in of_groups.items()}
+
+    def _of_means(
+        self, of_groups: Mapping[str, tuple[Any, jax.Array]], rows: int | slice
+    ) -> jax.Array | None:
+        """What mean effects add to the intercept or to the weights; None where they add nothing."""
+        added = [
+            jnp.tensordot(np.float32(matrix[rows]), of_groups[name][0], 1)
+            for name, matrix in self.shared.items()
+            if np.any(matrix[rows])
+        ]
+        return functools.reduce(jnp.add, added) if added else None
+
+    def _effects(self, effects: Effects) -> tuple[Any, jax.Array]:
+        """The mean effects of a term, float[K, ...], and the deviations from them, float[L, K,
+        ...].
+        """
+        name, count = effects.name, len(effects.labels)
+        sd = numpyro.sample(sd_of(name), side_by_side(self.sds[name], self._predictors))
+
+        def normal(site: str, rows: tuple[int, ...], scale: Any) -> jax.Array:
+            shape = (*rows, *sd.shape)
+            return numpyro.sample(site, dist.Normal(jnp.zeros(shape), scale).to_event(len(shape)))
+
+        if name not in self.shared:
+            return 0.0, normal(name, (count,), sd)
+        of_mean, of_contrasts = sites_of(name)
+        mean = normal(of_mean, (), sd / count**0.5)
+        contrasts = normal(of_contrasts, (count - 1,), sd)
+        deviations = jnp.tensordot(_contrasts(count), contrasts, 1)
+        numpyro.deterministic(name, mean + deviations)
+        return mean, deviations
 
     def predictor(self, values: Mapping[str, Any], arrays: Mapping[str, jax.Array]) -> jax.Array:
         """eta of each record, float[B] or float[B, K - 1].
@@ -164,6 +212,10 @@ class Regression:
             self.response, self.predictor(values, arrays), parameters, **self._extras(arrays)
         )
 
+    def outcome(self, values: Mapping[str, Any], *inputs: jax.Array) -> dist.Distribution:
+        """The distribution of the responses of records under one draw, as the model has them."""
+        return self.likelihood(values, dict(zip(self.arrays, inputs, strict=False)))
+
     def predict(self, values: Mapping[str, Any], *inputs: jax.Array) -> jax.Array:
         """The expected response of each record under one draw, in own units; of classes their
         probabilities.
@@ -173,6 +225,26 @@ class Regression:
         return self.family.mean(
             self.response, self.predictor(values, arrays), parameters, **self._extras(arrays)
         )
+
+
+def _contrasts(count: int) -> np.ndarray:
+    """Helmert's, float32[L, L - 1]: orthonormal columns that are orthogonal to 1."""
+    steps = np.arange(1, count)
+    columns = np.triu(np.ones((count, count - 1))) - np.vstack(
+        [np.zeros(count - 1), np.diag(steps)]
+    )
+    return (columns / np.sqrt(steps * (steps + 1))).astype(np.float32)
+
+
+def _with(name: str, prior: dist.Distribution, shift: jax.Array | None) -> jax.Array:
+    """A latent with this prior plus ``shift``, which records use; the latent itself is then
+    deterministic.
+    """
+    if shift is None:
+        return numpyro.sample(name, prior)
+    total = numpyro.sample(f"mean_{name}", moved(prior, shift))
+    numpyro.deterministic(name, total - shift)
+    return total
 
 
 def _identifier(name: str) -> str:

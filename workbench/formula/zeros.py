@@ -43,8 +43,8 @@ class _WithZeros(Family):
         return {**super().parameters(response), self.zeros: dist.Normal(0.0, 2.5)}
 
     def own_parameters(self, response: Response, values: Values) -> dict[str, Any]:
-        own = super().own_parameters(response, values)
-        return {**own, self.zeros: jax.nn.sigmoid(values[self.zeros])}
+        of_counts = super().own_parameters(response, values)
+        return {**of_counts, self.zeros: jax.nn.sigmoid(values[self.zeros])}
 
     def gradient(self, response: Response) -> Gradient:
         # half of the records, by the prior's centre, have one that is not near 0

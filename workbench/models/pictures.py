@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 __all__ = [
     "coefficients",
     "confusion",
+    "group_effects",
     "groups",
     "latent_plane",
     "mixture",
@@ -55,6 +56,22 @@ def coefficients(result: Any, dataset: Dataset | None) -> Any:
         draws, names = np.column_stack([draws, result.draws["intercept"]]), [*names, "intercept"]
     return plots.coefficients_figure(
         names, draws, result.release_label, verdict=not result.interval_warning
+    )
+
+
+def group_effects(result: Any, dataset: Dataset | None) -> Any:
+    """A formula's effects of groups with intervals, on the scale of the link. No records are
+    shown.
+    """
+    rows = result.coefficients(groups=True).drop(index=result.coefficients().index)
+    return plots.coefficients_figure(
+        None,
+        rows[list(rows.columns[1:5])],
+        result.release_label,
+        title="effects of groups",
+        xlabel="difference from a typical group",
+        largest_first=False,
+        verdict=not result.interval_warning,
     )
 
 

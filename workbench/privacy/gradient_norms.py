@@ -207,12 +207,12 @@ class GradientNorms:
         advice = "" if self._is_hidden else self.advice()
         return " ".join(filter(None, [chosen, self.words_on_clipped(), advice]))
 
-    def more_are_clipped(self, share: float = _MANY) -> bool | None:
-        """Whether more than this share of the gradients were clipped; None if the noise hides
+    def more_are_clipped(self, threshold: float = _MANY) -> bool | None:
+        """Whether more than this fraction of the gradients were clipped; None if the noise hides
         it.
         """
         fraction, deviation = self.above(1.0)
-        return None if abs(fraction - share) <= _SURE * deviation else fraction > share
+        return None if abs(fraction - threshold) <= _SURE * deviation else fraction > threshold
 
     def words_on_clipped(self) -> str:
         """What was clipped, in a sentence."""

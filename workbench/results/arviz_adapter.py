@@ -26,6 +26,7 @@ __all__ = [
     "posterior_of",
     "save_draws",
     "to_posterior",
+    "words_on_intervals",
     "words_on_tails",
 ]
 
@@ -151,6 +152,21 @@ def chain_statistics(draws: np.ndarray, chains: Chains) -> tuple[np.ndarray, np.
     in_chains = xarray.Dataset({"x": (("chain", "draw", "row"), draws[chains.order(len(draws))])})
     sizes, ratios = arviz.ess(in_chains, method="bulk"), arviz.rhat(in_chains)
     return np.asarray(sizes["x"], float), np.asarray(ratios["x"], float)
+
+
+def words_on_intervals(result: FitResult) -> str:
+    """What the posterior's intervals count, in a sentence."""
+    note = result.posterior_note
+    if not result.guarantee.is_private:
+        words = f"the guide's own ({note})" if note else "of a normal likelihood"
+        return f"NO PRIVACY, no noise: the intervals are {words}."
+    if result.posterior_kind == "noise-aware":
+        counted = "The intervals count the privacy noise as well as what the data leave open."
+        return counted + words_on_tails(result.draws)
+    return (
+        f"The intervals are the guide's own ({note}). They do not include the privacy noise on "
+        "their location; the last column estimates its size."
+    )
 
 
 def words_on_tails(draws: Mapping[str, np.ndarray]) -> str:

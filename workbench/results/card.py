@@ -11,19 +11,31 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from workbench import _html
-from workbench._numbers import count, fixed, places_for
+from workbench._numbers import count, fixed, places_for, upper
 from workbench.plots.metrics import in_words
 from workbench.results.entries import entry_names
 
 if TYPE_CHECKING:
     from workbench.results.fit_result import FitResult
 
-__all__ = ["SEEDED", "card"]
+__all__ = ["SEEDED", "card", "line"]
 
 # whoever knows the seed, which may stand in the cell above
 SEEDED = "The noise of this fit follows from a seed: whoever knows it can take it off."
 _ROWS = 5  # of the summary
 _NEXT = ("result.summary()", "result.plot()", "result.guarantee", 'result.save("folder")')
+
+
+def line(result: FitResult) -> str:
+    """A result on one line."""
+    metrics = ", ".join(
+        f"{name}={value:.4g}" if isinstance(value, (int, float)) else f"{name}={value}"
+        for name, value in result.metrics.items()
+    )
+    guarantee = result.guarantee
+    epsilon = f"epsilon={upper(guarantee.epsilon)}" if guarantee.is_private else guarantee.label()
+    fitted = f"{result.model} on {result.data['name']}"
+    return f"FitResult({result.status}, {fitted}, {epsilon}, {metrics})"
 
 
 def card(result: FitResult) -> str:

@@ -27,20 +27,27 @@ _FEWEST_DRAWS = 100  # fewer do not show a tenth of the tail
 
 
 def table(
-    result: FitResult, interval: float, kind: str, diagnostics: bool = False
+    result: FitResult,
+    interval: float,
+    kind: str,
+    *,
+    diagnostics: bool = False,
+    groups: bool = False,
 ) -> CoefficientTable:
     """See ``FitResult.coefficients``. :raises ArgumentError: naming ``model``, if it is no
     regression.
     """
     has_diagnostics = _validate.flag("diagnostics", diagnostics)
-    coefficients, beside, ratio = _rows(result)
+    has_groups = _validate.flag("groups", groups)
+    coefficients, beside, ratio = _rows(result, has_groups)
     summary = _summary(coefficients, beside, ratio, interval, kind)
     if has_diagnostics:
-        summary = summary.iloc[:, :5].assign(**_diagnostics(result, [*coefficients, *beside]))
+        columns = _diagnostics(result, [*coefficients, *beside], has_groups)
+        summary = summary.iloc[:, :5].assign(**columns)
     return coefficient_table(result, summary, interval, kind, has_diagnostics)
 
 
-def _diagnostics(result: FitResult, rows: list[_Row]) -> dict[str, np.ndarray]:
+def _diagnostics(result: FitResult, rows: list[_Row], has_groups: bool) -> dict[str, np.ndarray]:
     """Mean and sd of the prior in own units, NaN where it cannot be drawn from, effective sample
     size and R-hat of each row.
     """
@@ -48,7 +55,7 @@ def _diagnostics(result: FitResult, rows: list[_Row]) -> dict[str, np.ndarray]:
     prior = description.prior_draws(result)
     moments = np.full((2, len(rows)), np.nan)
     if prior:
-        coefficients, beside, _ = _rows(dataclasses.replace(result, draws=prior))
+        coefficients, beside, _ = _rows(dataclasses.replace(result, draws=prior), has_groups)
         of_prior = np.stack([row.unscaled for row in (*coefficients, *beside)], axis=1)
         moments = np.stack([of_prior.mean(axis=0), of_prior.std(axis=0, ddof=1)])
     chains = chains_of(result.draws_kind, len(draws))
@@ -133,8 +140,11 @@ def clearest(draws: np.ndarray, probability: float) -> np.ndarray:
     return order[distance[order] > reach]
 
 
-def _rows(result: FitResult) -> tuple[list[_Row], list[_Row], str]:
-    """(coefficients, quantities beside them, what exp of a coefficient is)."""
+def _rows(result: FitResult, has_groups: bool = False) -> tuple[list[_Row], list[_Row], str]:
+    """(coefficients, quantities beside them, what exp of a coefficient is).
+
+    :param has_groups: whether effects of groups are coefficients, too.
+    """
     model = formula_of(result) if result.model_is_known else None
     linear = result.predictor.model.linear if result.model_is_known else None
     if model is not None:
@@ -162,6 +172,8 @@ def _rows(result: FitResult) -> tuple[list[_Row], list[_Row], str]:
             zip(group.names, group.words, group.columns, group.scaled.T, strict=True)
         )
     ]
+    if has_groups:
+        coefficients += _of_groups(result)
     return coefficients, _beside(result, model), ratio
 
 
@@ -307,6 +319,33 @@ def _beside(result: FitResult, model: FormulaModel | None) -> list[_Row]:
         is_cutpoint = site == "cutpoints"
         words = "all columns 0 or at reference" if is_cutpoint else f"of the family{mark(site)}"
         rows += _entries(site, words, values, drawn[site])
+    return rows
+
+
+def _of_groups(result: FitResult) -> list[_Row]:
+    """A formula's effects of groups, on the scale of the link: differences from a typical group.
+
+    :raises ArgumentError: naming ``groups``, if there are none.
+    """
+    model = formula_of(result)
+    if model is None or not model.columns.design.groups:
+        raise _validate.ArgumentError(
+            "groups", True, "is for formulas with groups, such as y ~ x + (1 | hospital)."
+        )
+    unit, rows = model.columns.family.units(model.columns.response).scale, list[_Row]()
+    for effects in model.columns.design.groups:
+        fitted = np.asarray(result.draws[effects.name], np.float64)  # [draws, L, K, ...]
+        scaled = np.swapaxes(fitted, 1, 2)
+        unscaled = np.einsum("jk,dk...->dj...", effects.own_units, scaled * unit)
+        for index, column in enumerate(effects.columns):
+            where = "in the middle of all numbers" if column == "Intercept" else "1 more"
+            for level, label in enumerate(effects.labels):
+                rows += _entries(
+                    f"{column} of {effects.name}={label}",
+                    f"against a typical group, {where}",
+                    unscaled[:, index, level],
+                    scaled[:, index, level],
+                )
     return rows
 
 

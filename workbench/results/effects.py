@@ -11,6 +11,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -19,7 +20,7 @@ import numpy as np
 
 from workbench import _html, _validate
 from workbench._lazy import pd
-from workbench.data.preprocessing import text_of
+from workbench.data.preprocessing import listed, text_of
 from workbench.data.schema import Boolean, Categorical, Column, Numeric
 from workbench.results import summaries
 
@@ -137,14 +138,16 @@ def effects(
     at: Mapping[str, Any] | None,
     interval: float,
     kind: str,
+    new_groups: bool = False,
 ) -> Effects:
     """See ``FitResult.effects``."""
     columns = _columns(result)
-    chosen = _values_of(columns, column, values)
+    new = dict.fromkeys(_columns_of_groups(result), _validate.flag("new_groups", new_groups))
+    chosen = _values_of(columns, column, values, new)
     if by is not None and (by == column or isinstance(columns.get(by), Numeric)):
         raise _validate.ArgumentError("by", by, "must be another column, one of levels.")
     lines = () if by is None else _values_of(columns, by, None)
-    draws, classes, fixed = _expected(result, columns, column, chosen, by, lines, at)
+    draws, classes, fixed = _expected(result, columns, column, chosen, by, lines, at, new)
     if classes and by is not None:
         raise _validate.ArgumentError(
             "by", by, "must be left out: there is a probability for each class already."
@@ -186,9 +189,14 @@ def comparisons(
     return Comparisons(column, words, series, differences, fixed, *_facts(result, table, interval))
 
 
-def intervals(result: FitResult, records: Records, interval: float, kind: str) -> pd.DataFrame:
+def intervals(
+    result: FitResult, records: Records, interval: float, kind: str, new_groups: bool = False
+) -> pd.DataFrame:
     """See ``FitResult.intervals``."""
-    draws = _predicted(result, result.predictor.inputs(records), dict(result.draws))
+    from workbench.results.new_groups import predictor_for
+
+    _, inputs, drawn = predictor_for(result, records, new_groups)
+    draws = _predicted(result, inputs, drawn)
     classes = _classes(result, draws)
     index = records.index if isinstance(records, pd.DataFrame) else range(draws.shape[1])
     names = {"record": index} | ({"class": classes} if classes else {})
@@ -234,8 +242,28 @@ def _middle(column: Column) -> Any:
     return False if isinstance(column, Boolean) else column.reference or column.labels[0]
 
 
-def _checked(argument: str, column: Column, value: float | bool | str) -> Any:
-    """A value of a column, within what is declared."""
+def _columns_of_groups(result: FitResult) -> frozenset[str]:
+    """Columns that name groups, which may be ones that were not declared."""
+    from workbench.formula.new_groups import columns_of_groups
+
+    model = formula_of(result)
+    return frozenset() if model is None else columns_of_groups(model.columns.design)
+
+
+def _checked(argument: str, column: Column, value: Any, new: bool | None) -> Any:
+    """A value of a column, within what is declared.
+
+    :param new: of a column of groups, whether others are allowed; None for other columns.
+    """
+    if new:
+        return value
+    if new is False and isinstance(column, Categorical) and text_of(value) not in column.labels:
+        raise _validate.ArgumentError(
+            argument,
+            value,
+            f"must be a declared group: {listed(column.labels)}.",
+            remedy="Pass new_groups=True for another one, or None, a declared one at random.",
+        )
     if isinstance(column, Numeric):
         return _validate.number(argument, value, at_least=column.low, at_most=column.high)
     if isinstance(column, Boolean):
@@ -244,7 +272,10 @@ def _checked(argument: str, column: Column, value: float | bool | str) -> Any:
 
 
 def _values_of(
-    columns: Mapping[str, Column], name: str, values: Sequence[Any] | None
+    columns: Mapping[str, Column],
+    name: str,
+    values: Sequence[Any] | None,
+    new: Mapping[str, bool] = MappingProxyType({}),
 ) -> tuple[Any, ...]:
     """The values of a column to go through; by default all levels, or a grid over the declared
     range.
@@ -255,7 +286,7 @@ def _values_of(
     if values is not None:
         if isinstance(values, str) or not len(values):
             raise _validate.ArgumentError("values", values, f"must be a list of values of {name}.")
-        checked = tuple(_checked("values", column, value) for value in values)
+        checked = tuple(_checked("values", column, value, new.get(name)) for value in values)
         if len(set(checked)) < len(checked):
             raise _validate.ArgumentError("values", list(values), "must have each value once.")
         return checked
@@ -273,6 +304,7 @@ def _expected(
     by: str | None,
     lines: tuple[Any, ...],
     at: Mapping[str, Any] | None,
+    new: Mapping[str, bool] = MappingProxyType({}),
 ) -> tuple[np.ndarray, tuple[str, ...], dict[str, Any]]:
     """(Expected responses, float[draws, values, series]; the classes, if these are the series;
     values of other columns).
@@ -285,7 +317,8 @@ def _expected(
         if name in moved:
             raise _validate.ArgumentError("at", name, "must be a column that stays the same.")
     fixed = {
-        name: _checked(f"at[{name!r}]", columns[name], value) for name, value in settings.items()
+        name: _checked(f"at[{name!r}]", columns[name], value, new.get(name))
+        for name, value in settings.items()
     }
     unset = {
         name: _middle(declared)
@@ -331,7 +364,9 @@ def _inputs(
         return result.predictor.inputs(frame), draws, {}
     columns, typical = model.columns, dict[str, Any]()
     assert columns is not None
-    arrays = model.arrays_of(frame)
+    new = model.new_groups(frame)
+    arrays = new.arrays(columns.inputs(new.frame))
+    draws = new.draws(draws)
     for groups in columns.design.groups:
         names = {factor.column for factor in groups.by}
         if not names <= supplied:

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from workbench import _validate
-from workbench._numbers import upper
 from workbench.data.dataset import EVALUATION_LABELS
 from workbench.privacy.gradient_norms import GradientNorms
 from workbench.privacy.guarantee import Guarantee
@@ -203,19 +202,7 @@ class FitResult:
     @property
     def interval_words(self) -> str:
         """What the posterior's intervals count, in a sentence."""
-        if not self.guarantee.is_private:
-            words = f"the guide's own ({self.posterior_note})"
-            return (
-                "NO PRIVACY, no noise: the intervals are "
-                f"{words if self.posterior_note else 'of a normal likelihood'}."
-            )
-        if self.posterior_kind == "noise-aware":
-            counted = "The intervals count the privacy noise as well as what the data leave open."
-            return counted + arviz_adapter.words_on_tails(self.draws)
-        return (
-            f"The intervals are the guide's own ({self.posterior_note}). They do not include the "
-            "privacy noise on their location; the last column estimates its size."
-        )
+        return arviz_adapter.words_on_intervals(self)
 
     @property
     def guide_draws(self) -> dict[str, np.ndarray]:
@@ -314,7 +301,12 @@ class FitResult:
         return table
 
     def coefficients(
-        self, interval: float = 0.9, kind: str = "hdi", *, diagnostics: bool = False
+        self,
+        interval: float = 0.9,
+        kind: str = "hdi",
+        *,
+        groups: bool = False,
+        diagnostics: bool = False,
     ) -> CoefficientTable:
         """A regression's coefficients in the columns' own units: mean, sd, interval, ratio and
         share above 0; and scaled.
@@ -329,6 +321,7 @@ class FitResult:
 
         :param interval: probability of the interval, in (0, 1).
         :param kind: as of ``summary``.
+        :param groups: whether a formula's effects of groups have rows, such as "hospital=north".
         :param diagnostics: True has, in place of ratios and scaled ones, mean and sd of the prior,
             effective sample size and R-hat; and the heading says whether the fit had arrived and
             what was clipped.
@@ -336,7 +329,7 @@ class FitResult:
         """
         from workbench.results import coefficients
 
-        return coefficients.table(self, interval, kind, diagnostics)
+        return coefficients.table(self, interval, kind, groups=groups, diagnostics=diagnostics)
 
     def effects(
         self,
@@ -347,6 +340,7 @@ class FitResult:
         at: Mapping[str, Any] | None = None,
         interval: float = 0.9,
         kind: str = "hdi",
+        new_groups: bool = False,
     ) -> Effects:
         """The expected response over a column's declared range or levels, the others at their
         middles and references.
@@ -363,12 +357,14 @@ class FitResult:
         :param at: ``{column: value}`` of others.
         :param interval: probability, in (0, 1).
         :param kind: as of ``summary``.
+        :param new_groups: as of ``predict``: whether ``values`` and ``at`` may have groups that
+            were not declared, or None for a declared one at random.
         :raises ArgumentError: naming a column that is not declared, or a value outside its
             declaration.
         """
         from workbench.results import effects
 
-        return effects.effects(self, column, values, by, at, interval, kind)
+        return effects.effects(self, column, values, by, at, interval, kind, new_groups)
 
     def comparisons(
         self,
@@ -393,17 +389,23 @@ class FitResult:
         return effects.comparisons(self, column, values, at, interval, kind)
 
     def intervals(
-        self, records: Records = None, interval: float = 0.9, kind: str = "hdi"
+        self,
+        records: Records = None,
+        interval: float = 0.9,
+        kind: str = "hdi",
+        *,
+        new_groups: bool = False,
     ) -> pd.DataFrame:
         """Mean, sd and interval of the expected response of each record, over the posterior.
 
         :param records: as of ``predict``.
         :param interval: probability, in (0, 1).
         :param kind: as of ``summary``.
+        :param new_groups: as of ``predict``.
         """
         from workbench.results import effects
 
-        return effects.intervals(self, records, interval, kind)
+        return effects.intervals(self, records, interval, kind, new_groups)
 
     @property
     def budget_status(self) -> BudgetStatus | None:
@@ -412,12 +414,10 @@ class FitResult:
 
         :raises LedgerError: if the ledger cannot be read.
         """
-        spend = None if self.ledger is None else self.ledger.spend(self.spend)
-        return (
-            None
-            if self.ledger is None or spend is None
-            else self.ledger.budget_status(spend.dataset)
-        )
+        if self.ledger is None:
+            return None
+        spend = self.ledger.spend(self.spend)
+        return None if spend is None else self.ledger.budget_status(spend.dataset)
 
     @functools.cached_property
     def interval_warning(self) -> str:
@@ -451,7 +451,7 @@ class FitResult:
 
     # ---- using the model -------------------------------------------------------------------------
 
-    def predict(self, records: Records = None) -> np.ndarray:
+    def predict(self, records: Records = None, *, new_groups: bool = False) -> np.ndarray:
         """Predict each record with the model, averaged over posterior draws: for example the
         probability of class 1.
 
@@ -460,9 +460,15 @@ class FitResult:
         :param records: a DataFrame with the columns of the fitted table, in their own units; arrays
             as the model takes them; a ``Dataset``, to use its evaluation records; None to use the
             public evaluation records of the fit.
+        :param new_groups: whether a table may have groups of a formula that were not declared. Such
+            a group has in each draw an effect from Normal(0, sd), the same in all its rows; a row
+            without a group is in each draw of a declared group at random.
         :raises ArgumentError: naming a column or array of the wrong form.
         """
-        return self.predictor.predict(self.predictor.inputs(records))
+        from workbench.results.new_groups import predictor_for
+
+        predictor, inputs, _ = predictor_for(self, records, new_groups)
+        return predictor.predict(inputs)
 
     def score(self, records: Records = None, *, public: bool = False) -> Scores:
         """ELBO, log-likelihood (nats per record) and the model's own metrics on labelled records.
@@ -485,7 +491,14 @@ class FitResult:
         scores = self.predictor.score(self.predictor.all_arrays(records))
         return Scores(scores, EVALUATION_LABELS[known_public])
 
-    def sample(self, count: int = 1000, given: Records = None, *, seed: int | None = None) -> Any:
+    def sample(
+        self,
+        count: int = 1000,
+        given: Records = None,
+        *,
+        seed: int | None = None,
+        new_groups: bool = False,
+    ) -> Any:
         """Draw synthetic records from the private posterior predictive, each from its own draw of
         the guide.
 
@@ -501,11 +514,12 @@ class FitResult:
         :param given: public inputs, as ``predict`` takes them, which are copied; by default public
             evaluation records, with replacement.
         :param seed: a whole number, to get the same records again.
+        :param new_groups: as of ``predict``.
         :raises ArgumentError: naming ``given``, for a data set of private records.
         """
         from workbench.results.synthesis import synthetic_records
 
-        return synthetic_records(self, count, given, seed)
+        return synthetic_records(self, count, given, seed, new_groups=new_groups)
 
     def twins(
         self,
@@ -600,16 +614,6 @@ class FitResult:
         return card(self)
 
     def __repr__(self) -> str:
-        metrics = ", ".join(f"{name}={_short(value)}" for name, value in self.metrics.items())
-        epsilon = (
-            f"epsilon={upper(self.guarantee.epsilon)}"
-            if self.guarantee.is_private
-            else self.guarantee.label()
-        )
-        return (
-            f"FitResult({self.status}, {self.model} on {self.data['name']}, {epsilon}, {metrics})"
-        )
+        from workbench.results.card import line
 
-
-def _short(value: object) -> str:
-    return f"{value:.4g}" if isinstance(value, (int, float)) else str(value)
+        return line(self)

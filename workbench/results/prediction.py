@@ -74,6 +74,7 @@ class Predictor:
         self.constants = {**result.model_options, **result.constants}
         self.shapes = [tuple(shape) for shape in result.data["record_shapes"]]
         self.types = [np.dtype(kind) for kind in result.data["record_types"]]
+        self._draws = result.guide_draws
 
     @functools.cached_property
     def split(self) -> RecordModel:
@@ -116,13 +117,13 @@ class Predictor:
         """Global latents and deterministic sites of the draws at ``indices``. The first axis is
         draws.
         """
-        return {name: value[indices] for name, value in self.result.guide_draws.items()}
+        return {name: value[indices] for name, value in self._draws.items()}
 
     def _places(self, count: int) -> np.ndarray:
         """Up to ``count`` evenly spaced indices of draws; one index if the model has no global
         latents.
         """
-        available = min((len(value) for value in self.result.guide_draws.values()), default=1)
+        available = min((len(value) for value in self._draws.values()), default=1)
         return np.unique(np.linspace(0, available - 1, min(count, available)).round().astype(int))
 
     # ---- records that the caller passes ----------------------------------------------------------
@@ -280,11 +281,8 @@ class Predictor:
 
     @functools.cached_property
     def _predictions(self) -> Callable[..., jax.Array]:
-        """Compiled function from inputs to the predictions of up to 200 draws, [draws, records,
-        ...].
-        """
+        """Compiled function from draws and inputs to predictions, [draws, records, ...]."""
         predict = self.model.predict or self._mean
-        values = self._values(self._places(_DRAWS))
 
         def all_draws(
             params: dict[str, Any], values: dict[str, Any], arrays: tuple[Any, ...]
@@ -295,7 +293,7 @@ class Predictor:
 
         # Parameters and draws are arguments: XLA spends a long time on folding large constants, and
         # results share programs.
-        return functools.partial(program_cache.jit(all_draws), self.params, values)
+        return functools.partial(program_cache.jit(all_draws), self.params)
 
     def _mean(self, latents: Mapping[str, Any], *inputs: jax.Array) -> jax.Array:
         """The mean of the observed site when the model is called without its target; of classes
@@ -362,8 +360,9 @@ class Predictor:
 
     def _chunks_of_predictions(self, inputs: tuple[np.ndarray, ...]) -> Iterator[np.ndarray]:
         """Predictions for up to 4096 records at a time, float[draws, records, ...]."""
+        values = self._values(self._places(_DRAWS))
         for count, arrays in _chunks(inputs):
-            yield np.asarray(self._predictions(arrays))[:, :count]
+            yield np.asarray(self._predictions(values, arrays))[:, :count]
 
     @functools.cached_property
     def _held_out(self) -> Callable[..., tuple[jax.Array | None, jax.Array | None]]:

@@ -12,6 +12,7 @@ import numpy as np
 from workbench import _validate
 from workbench._lazy import pd
 from workbench.data import Dataset
+from workbench.results.new_groups import predictor_for
 from workbench.results.prediction import Predictor, synthetic_key
 
 if TYPE_CHECKING:
@@ -43,6 +44,8 @@ def synthetic_records(
     given: Records,
     seed: int | None,
     on_progress: Callable[[int], object] = lambda _: None,
+    *,
+    new_groups: bool = False,
 ) -> Any:
     """Implementation of ``FitResult.sample``.
 
@@ -56,7 +59,7 @@ def synthetic_records(
     require_public(given)
     if len(facts["arrays"]) > 1:
         try:
-            inputs = predictor.inputs(given)
+            predictor, inputs, _ = predictor_for(result, given, new_groups)
         except _validate.ArgumentError as error:
             if error.argument != "records":
                 raise

@@ -499,7 +499,8 @@ def posterior_table(result: FitResult) -> str:
         *(["noise sd"] if result.posterior_kind == "variational" else ()),
     ]
     return (
-        f"<div>{markup.badge(label)}</div>{markup.problem(result.doubts)}{markup.quiet(caption)}{clipping}"
+        f"<div>{markup.badge(label)}</div>{markup.problem(result.doubts)}"
+        f"{markup.quiet(caption)}{clipping}"
         f"{_scrolling(markup.table(columns, summary_rows(result)))}{_in_own_units(result)}"
     )
 
