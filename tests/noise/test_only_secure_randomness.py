@@ -165,9 +165,29 @@ ALLOWED = {
     Use(
         "workbench/posterior/normal_likelihood.py", "_shapes", "jax.random.key"
     ): "only shapes are used",
+    **{
+        Use("workbench/formula/likelihoods.py", within, f"jax.random.{name}"): (
+            "draws from a likelihood"
+        )
+        for within, names in {
+            "TimeToEvent.sample": ["exponential"],
+            "InverseGaussianOfMean.sample": ["normal", "uniform"],
+            "PoissonOfMean.sample_positive": ["poisson"],
+            "NegativeBinomialOfMean.sample_positive": ["gamma", "poisson"],
+            "_WithZeros.sample": ["bernoulli"],
+            "_first_hazard": ["uniform"],
+        }.items()
+        for name in names
+    },
+    **{
+        Use("workbench/formula/new_groups.py", "_random", f"numpy.random.{name}"): (
+            "effects of groups that no record has, from the release and public names"
+        )
+        for name in ("default_rng", "Generator")
+    },
     Use(
-        "workbench/formula/likelihoods.py", "TimeToEvent.sample", "jax.random.exponential"
-    ): "draws from a likelihood",
+        "workbench/results/description.py", "prior_draws.one", "numpyro.handlers.seed"
+    ): "draws of a prior",
     Use("workbench/fitting/one_shot.py", "OneShot.draws", "numpy.random.default_rng"): _RELEASED,
     **{
         Use("workbench/fitting/sums.py", within, "numpy.random.Generator"): _RELEASED
