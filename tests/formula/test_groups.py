@@ -100,6 +100,15 @@ def test_terms_whose_columns_are_not_among_the_others_stay_whole():
         assert trace["g"]["value"].shape == (3, 2)
 
 
+def test_contrasts_between_hundreds_of_groups_would_take_too_long():
+    levels = {number: [f"m{each}" for each in range(number)] for number in (200, 201)}
+    is_split = [
+        bool(wb.models.formula("y ~ (1 | m)", schema={**SCHEMA, "m": names}).model.shared)
+        for names in levels.values()
+    ]
+    assert is_split == [True, False]
+
+
 def test_records_use_no_mean_and_no_deviation():
     """So noise is added to neither, and the likelihood is flat in no direction."""
     model = wb.models.formula("y ~ x + (1 + x | g)", schema=SCHEMA)
@@ -259,6 +268,20 @@ def test_numbers_that_name_groups_may_be_new(fitted):
     assert len(set(result.predict(frame, new_groups=True).round(6))) == 3
     known = result.predict(frame.iloc[:1])
     assert result.predict(frame, new_groups=True)[:1] == pytest.approx(known, rel=1e-5)
+
+
+def test_large_numbers_of_new_groups_are_told_apart(fitted):
+    result = fitted("y ~ x + (1 | k)")
+    frame = pd.DataFrame([ROW | {"k": number} for number in (1000001, 1000002, 1000002.2)])
+    first, second, third = result.predict(frame, new_groups=True)
+    assert abs(first - second) > 1e-3
+    assert second == third
+    with pytest.raises(ArgumentError, match=r"declared group: 1 to 4.*new_groups=True"):
+        result.effects("k", [1, 9])
+    with pytest.raises(ArgumentError, match=r"^values=\[1\]: must be a group's name"):
+        result.effects("k", [[1]], new_groups=True)
+    with pytest.raises(ArgumentError, match="each value once"):
+        result.effects("k", [None, np.nan], new_groups=True)
 
 
 def test_new_groups_are_for_groups_alone(fitted):

@@ -68,6 +68,8 @@ def test_the_intercept_of_brms_is_no_column_of_this_name():
     assert "rename it" in error.expectation
     model = wb.models.formula("y ~ 0 + `Intercept`", schema=schema)
     assert model.columns.design.block.names == ("Intercept",)
+    with pytest.raises(ArgumentError, match="Intercept"):
+        wb.models.formula("y ~ I(x * 1.0 + Intercept)", schema={"y": (0, 9), "x": (0, 1)})
     assert parse("y ~ (0 + Intercept | g)").groups == (Group(True, (), ("g",)),)
 
 

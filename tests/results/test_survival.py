@@ -143,6 +143,25 @@ def test_whole_numbers_have_a_value_after_the_last_one_of_each_bin():
     np.testing.assert_allclose(curve.table["mean"], expected, atol=0.005)
 
 
+def test_whoever_has_no_declared_event_is_left_out():
+    table = patients(4000).drop(columns=["arm", "woman"])
+    known = np.random.default_rng(1).random(4000) < 0.7
+    hidden = table.assign(ended=table["ended"].where(known, None))
+    schema = {
+        "years": SCHEMA["years"],
+        "ended": wb.data.Categorical(("none", "relapse", "death"), other=True),
+    }
+    result = fit(hidden, [("ended", "years")], schema)
+    curve = wb.survival(result, "years", "ended")
+    seen = table[known].dropna()
+    reference = SurvfuncRight(seen["years"], seen["ended"] != "none")
+    steps = np.searchsorted(reference.surv_times, YEARS, side="right") - 1
+    mean, sd = at(curve, YEARS)
+    assert np.all(np.abs(mean - reference.surv_prob[steps]) < 1.5 * sd)
+    with pytest.raises(ArgumentError, match=r"^cause='\(other\)'"):
+        wb.survival(result, "years", "ended", cause="(other)")
+
+
 @pytest.mark.parametrize(
     ("arguments", "options", "words"),
     [

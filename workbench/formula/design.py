@@ -33,6 +33,7 @@ _LEAST_ROWS = 2063  # made-up ones for the geometry
 _GENERATOR = 587
 _BEYOND = 1.25  # a tenth of each number is at its lower bound, and a tenth at its upper bound
 _MOST_COLUMNS = 1000  # whose rank is looked at
+_MOST_CONTRASTED = 200  # groups: each contrast is of all of them
 _MOST = 20_000  # columns
 _ROUNDED = 1e-5  # of a scaled column: more than rounding of its combination in own units
 _SURE = 1e-6  # of a column: how exactly others must give it
@@ -208,13 +209,14 @@ class Design:
         """The columns of ``effects``, its intercept's first, as combinations of those of x.
 
         float64[1 + P, 1 + K], without the first where there is no intercept; None where they are
-        none, for a single group, and for a design of too many columns. Made-up rows show it.
+        none, for a single group or so many that contrasts between them take too long, and for a
+        design of too many columns. Made-up rows show it.
 
         :param intercept: whether the model has one besides x.
         """
         if max(len(self.block.columns), len(effects.block.columns)) > _MOST_COLUMNS:
             return None
-        if len(effects.labels) == 1:
+        if not 1 < len(effects.labels) <= _MOST_CONTRASTED:
             return None
         values = self.made_up()
         columns, wanted = (

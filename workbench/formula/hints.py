@@ -147,7 +147,7 @@ SAME = MappingProxyType(
         "binomial": _keys("binom"),
         "beta_binomial": _keys("betabinom"),
         "poisson": _keys("pois"),
-        "negative_binomial": _keys("nb negbin negbinom negbinomial nbinom nbinom2"),
+        "negative_binomial": _keys("nb negbin negbinom negbinomial nbinom nbinom2 nb2"),
         "zero_inflated_poisson": _keys("zip"),
         "zero_inflated_negative_binomial": _keys(
             "zinb zeroinflatednegbinomial zeroinflatednegativebinomialp"

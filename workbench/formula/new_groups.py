@@ -153,8 +153,8 @@ def _unknown(column: Column, series: pd.Series) -> list[str | None]:
     low, high = math.ceil(column.low), math.floor(column.high)
     outside = (np.rint(numbers) < low) | (np.rint(numbers) > high)
     return [
-        _MISSING if missing else f"{number:g}" if is_outside else None
-        for number, missing, is_outside in zip(numbers, is_missing, outside, strict=True)
+        _MISSING if missing else f"{number:.0f}" if is_outside else None
+        for number, missing, is_outside in zip(np.rint(numbers), is_missing, outside, strict=True)
     ]
 
 

@@ -41,7 +41,7 @@ _UNREAD = {
 _SPELLINGS = (
     (re.compile(r"\bQ\(\s*(['\"])([^'\"`]+)\1\s*\)"), r"`\2`"),
     (re.compile(r"\bas\.factor\("), "C("),
-    (_INTERCEPT := re.compile(r"\b0\s*\+\s*Intercept\b"), "1"),  # brms's
+    (_INTERCEPT := re.compile(r"(?<![\w.])0\s*\+\s*Intercept\b"), "1"),  # brms's
 )
 _DOTTED = re.compile(r"\b((?:as|is)\.\w+)\(")  # calls of R that are no Python
 _GROUPED = re.compile(r"(?:C|factor|gr)\(\s*(\w+)\s*\)")

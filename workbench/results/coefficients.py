@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Ranked", "clearest", "has_coefficients", "ranked", "table"]
 
+_MIDDLE = "all columns in the middle of their ranges"
 _FEWEST_DRAWS = 100  # fewer do not show a tenth of the tail
 
 
@@ -285,7 +286,7 @@ def _beside(result: FitResult, model: FormulaModel | None) -> list[_Row]:
     """Deviations between groups, on the scale of the link, and the family's parameters; none for a
     model without formula.
 
-    Those of groups' intercepts are in the middle of all numbers, those of slopes for 1 more of a
+    Those of groups' intercepts are in the middle of all columns, those of slopes for 1 more of a
     column, and cutpoints are where all columns are 0 or at reference.
     """
     if model is None or model.columns is None:
@@ -296,7 +297,7 @@ def _beside(result: FitResult, model: FormulaModel | None) -> list[_Row]:
         scaled = result.draws[f"{effects.name}_sd"]
         deviations = effects.deviations(scaled * unit)
         for index, column in enumerate(effects.columns):
-            words = "in the middle of all numbers" if column == "Intercept" else "1 more"
+            words = _MIDDLE if column == "Intercept" else "1 more"
             rows += _entries(
                 f"sd of {column} by {effects.name}",
                 f"between groups, {words}{mark(f'{effects.name}_sd')}",
@@ -338,7 +339,7 @@ def _of_groups(result: FitResult) -> list[_Row]:
         scaled = np.swapaxes(fitted, 1, 2)
         unscaled = np.einsum("jk,dk...->dj...", effects.own_units, scaled * unit)
         for index, column in enumerate(effects.columns):
-            where = "in the middle of all numbers" if column == "Intercept" else "1 more"
+            where = _MIDDLE if column == "Intercept" else "1 more"
             for level, label in enumerate(effects.labels):
                 rows += _entries(
                     f"{column} of {effects.name}={label}",

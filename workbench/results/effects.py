@@ -255,13 +255,23 @@ def _checked(argument: str, column: Column, value: Any, new: bool | None) -> Any
 
     :param new: of a column of groups, whether others are allowed; None for other columns.
     """
+    if new is not None and not np.isscalar(value) and value is not None:
+        raise _validate.ArgumentError(argument, value, "must be a group's name, or None.")
     if new:
-        return value
-    if new is False and isinstance(column, Categorical) and text_of(value) not in column.labels:
+        return None if pd.isna(value) else value
+    if isinstance(column, Categorical):
+        is_declared, groups = text_of(value) in column.labels, listed(column.labels)
+    elif isinstance(column, Numeric):
+        is_number = isinstance(value, (int, float, np.number))
+        is_declared = is_number and column.low <= value <= column.high
+        groups = f"{column.low:.12g} to {column.high:.12g}"
+    else:
+        is_declared, groups = True, ""
+    if new is False and not is_declared:
         raise _validate.ArgumentError(
             argument,
             value,
-            f"must be a declared group: {listed(column.labels)}.",
+            f"must be a declared group: {groups}.",
             remedy="Pass new_groups=True for another one, or None, a declared one at random.",
         )
     if isinstance(column, Numeric):

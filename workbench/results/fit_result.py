@@ -156,7 +156,7 @@ class FitResult:
     @functools.cached_property
     def posterior(self) -> Any:
         """The posterior draws as an ArviZ object (InferenceData in ArviZ 0.23, DataTree in 1.x), in
-        four or five chains.
+        four or five chains; in fewer where the number of draws has no such divisor.
 
         Its attribute "chains" says which Markov chains they are, if any; ``inference_data`` adds
         prior and predictions. A group "log_likelihood" would have a number for each private record,

@@ -106,6 +106,7 @@ class Predictor:
                     "model",
                     self.result.model,
                     f"is not the model that was fitted: it has a parameter {name!r}.",
+                    remedy="If an earlier version of the workbench saved the result, fit again.",
                 )
             return jnp.asarray(self.result.params[name])
 

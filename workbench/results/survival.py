@@ -71,7 +71,8 @@ def survival(
 
     They are life tables of the posterior's draws, so intervals count sampling and the privacy
     noise. A curve has a value at the end of each bin of the time. The last bin is left out, because
-    longer times were cut to the declared range. Records whose time is missing are left out, too.
+    longer times were cut to the declared range. Records whose time is missing, or whose event is
+    "(other)" as it was not declared, are left out, too.
 
     >>> random = np.random.default_rng(0)
     >>> waited, leaves = random.exponential(4, 900), random.uniform(2, 12, 900)
@@ -104,13 +105,15 @@ def survival(
     if not isinstance(columns[time], Numeric):
         raise _validate.ArgumentError("time", time, "must be a column of numbers.")
     causes = _levels(event, columns[event], "event")[1:]
+    if getattr(columns[event], "other", False):  # which says nothing of the event
+        causes = causes[:-1]
     groups = () if by is None else _levels(by, columns[by], "by")
     chosen = slice(None)
     if cause is not None:
         index = causes.index(_validate.choice("cause", cause, causes))
         chosen = slice(index, index + 1)
     (start, *ends), joint = _joint(result, [time, event, *([] if by is None else [by])])
-    joint = joint.reshape(*joint.shape[:3], -1)[:, : len(ends)]
+    joint = joint.reshape(*joint.shape[:3], -1)[:, : len(ends), : 1 + len(causes)]
     curves = _life_table(joint, chosen, is_incidence=cause is not None)
     # whoever was followed up for longer than the declared range is cut to its end, so the last bin
     # has events that were later
