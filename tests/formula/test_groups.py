@@ -311,7 +311,7 @@ def test_coefficients_have_rows_of_groups(fitted):
 
 
 def test_a_picture_has_a_row_for_each_effect(fitted):
-    figure = fitted("y ~ x + (1 + x | g)").plot("groups")
+    figure = fitted("y ~ x + (1 + x | g)").plot("group effects")
     names = [text.get_text() for axes in figure.axes for text in axes.get_yticklabels()]
     assert len(names) == 6
     assert names[0] == "Intercept of g=a"

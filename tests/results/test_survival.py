@@ -31,11 +31,11 @@ def patients(size, seed=0):
     )
 
 
-def fit(table, marginals, schema=SCHEMA, **options):
+def fit(table, marginals, schema=SCHEMA, bins=BINS, **options):
     data = wb.data.from_frame(table, schema=schema, evaluation=False)
     execution = wb.Execution(progress=False, checkpoint=False)
     return wb.fit(
-        wb.models.mixed_table(marginals, bins={"years": BINS}),
+        wb.models.mixed_table(marginals, bins={"years": bins}),
         data,
         **{"epsilon": 50.0, "delta": 1e-5, "seed": 1, "ledger": False, **options},
         execution=execution,
@@ -99,7 +99,7 @@ def test_a_group_of_few_has_a_caution_by_name():
     table = patients(1000).drop(columns="woman")
     table["arm"] = np.where(np.arange(1000) < 20, "b", "a")
     schema = {name: SCHEMA[name] for name in table}
-    result = fit(table, [("arm", "ended", "years")], schema, epsilon=1.0)
+    result = fit(table, [("arm", "ended", "years")], schema, bins=20, epsilon=1.0)
     (caution,) = result.cautions
     assert "too few records are in the cells of" in caution
     assert "arm x ended x years with arm = b" in caution

@@ -58,7 +58,7 @@ def test_the_entry_asks_for_a_formula_and_opens_the_form(screen):
         ("ill ~ ~ dose", "bernoulli", "formula", "one ~"),
         ("ill ~ mean(dose)", "bernoulli", "formula", "mean"),
         ("ill ~ nowhere", "bernoulli", "formula", "nowhere"),
-        ("ill ~ dose", "binomial", "trials", "trials"),
+        ("ill ~ dose", "beta_binomial", "trials", "trials"),
     ],
 )
 def test_an_error_stands_beside_its_field(screen, formula, family, field, reason):

@@ -312,7 +312,7 @@ def _model(request: _Declared, scales: Mapping[str, Scale]) -> FormulaModel:
         defaults=functools.partial(_advice, columns, _fillings(columns, scales)),
         pictures={
             **({"coefficients": pictures.coefficients} if _is_single(regression) else {}),
-            **({"groups": pictures.group_effects} if regression.groups else {}),
+            **({"group effects": pictures.group_effects} if regression.groups else {}),
         },
         sort=functools.partial(_readable, regression),
         linear=_with_residuals(_linear(regression, columns), regression, columns.design),

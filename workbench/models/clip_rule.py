@@ -12,7 +12,7 @@ def clip_share(records: float, *, noise_ratio: float = 1.0) -> float:
     more, up to the whole norm, where there is so little noise that this bias would be larger than
     the interval of any weight. tests/experiments/rule.py and clipping.py compare other shares.
 
-    >>> wb.models.clip_share(30_000), wb.models.clip_share(100.0) < 0.5
+    >>> wb.models.clip_share(2_000), wb.models.clip_share(100.0) < 0.5
     (0.7, True)
 
     :param records: N epsilon over the largest sum of squares of a record's features.
