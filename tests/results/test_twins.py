@@ -231,7 +231,7 @@ def test_neither_ends_nor_any_cell_are_private_values(private_frame, tmp_path):
         )
     public = pd.DataFrame({"age": np.linspace(1, 99, 50)})
     twins = quiet(result, 5, 2000, public)
-    with pytest.warns(IntervalWarning, match="beyond its declared bounds"):  # a dose is not normal
+    with pytest.warns(IntervalWarning, match="beyond the declared bounds"):  # a dose is not normal
         folder = twins.save(tmp_path / "twins")
     doses = np.concatenate([pd.read_csv(path)["dose"] for path in folder.glob("*.csv")])
     assert not np.isin(frame["dose"], doses).any()

@@ -48,9 +48,9 @@ _DIGITS = 6  # of a column's range
 _FORMATS = ("csv", "parquet")
 _CUT = 0.02  # of a column at its bounds, from which on it is worth a warning
 _CUT_WORDS = (
-    "Many values of {name} were drawn beyond its declared bounds and cut to them, because the "
-    "noise is large or the bounds are narrow. Slopes and means of it are drawn towards the middle "
-    "of the bounds, and their intervals may miss the truth."
+    "Many values of {names} were drawn beyond the declared bounds and cut to them, because the "
+    "noise is large or the bounds are narrow. Their slopes and means are drawn towards the middle "
+    "of the bounds, and intervals of these may miss the truth."
 )
 _GUIDE = (
     "INTERVALS FROM THESE TABLES ARE NOT CALIBRATED: they were drawn from the guide's posterior "
@@ -220,7 +220,7 @@ class Twins(Sequence["pd.DataFrame"]):
         if fraction <= _CUT or is_time or isinstance(self._predictor.model.table, CellTable):
             return
         if name not in self._cut:
-            warnings.warn(_CUT_WORDS.format(name=name), IntervalWarning, stacklevel=5)
+            warnings.warn(_CUT_WORDS.format(names=name), IntervalWarning, stacklevel=5)
         self._cut.add(name)
 
     # ---- files -----------------------------------------------------------------------------------
@@ -263,7 +263,7 @@ class Twins(Sequence["pd.DataFrame"]):
     @property
     def cautions(self) -> list[str]:
         """``warning``, and which columns were cut in tables that were read; else nothing."""
-        cut = [_CUT_WORDS.format(name=name) for name in sorted(self._cut)]
+        cut = [_CUT_WORDS.format(names=", ".join(sorted(self._cut)))] if self._cut else []
         return [self.warning, *cut] if self.warning else cut
 
     def words(self, suffix: str = "csv") -> str:

@@ -65,6 +65,15 @@ _TWINS = (
 _LARGEST_LINK = 20 * 2**20  # bytes; a link embeds the whole file in the page
 
 
+def _row(*parts: widgets.Widget) -> widgets.HBox:
+    """Buttons, which keep their width, and what they did."""
+    *buttons, outcome = parts
+    for button in buttons:
+        button.layout.flex = "0 0 auto"
+    outcome.layout.flex, outcome.layout.min_width = "1 1 200px", "0"
+    return widgets.HBox(parts, layout=widgets.Layout(flex_flow="row wrap"))
+
+
 class ResultPanel:
     """What was learnt and promised in a line each, warnings, guarantee, posterior, pictures and
     export, which the screen displays in different places.
@@ -119,11 +128,11 @@ class ResultPanel:
             [
                 widgets.HTML(markup.heading("Files")),
                 self.kind.view,
-                widgets.HBox([self.make, self.link]),
+                _row(self.make, self.link),
                 self.folder.view,
-                widgets.HBox([self.save, self.publish, self.saved]),
+                _row(self.save, self.publish, self.saved),
                 widgets.HTML(markup.quiet(_TWINS)),
-                widgets.HBox([self.twins, self.twins_saved]),
+                _row(self.twins, self.twins_saved),
                 widgets.HTML(markup.heading("Code")),
                 self.code,
                 self.cells,
