@@ -171,17 +171,12 @@ def inferred(
     """
     draws, note = noise_aware_draws(spec, step, hyper, moments, guide, key)
     norms = gradient_norms(step, hyper, moments)
-    doubts = (*_settings_cautions(spec), *cautions(step, moments, norms, guide, draws))
+    sizes = {name: math.prod(guide[name].shape[1:]) for name in step.model.shared if name in guide}
+    convergence = convergence_of(moments, sizes)
+    doubts = (*_settings_cautions(spec), *cautions(step, convergence, norms, guide, draws))
     first = {name: values[: spec.settings.draws] for name, values in guide.items()}
     note = note if draws is None else " ".join(doubts)
-    return Inferred(first, draws, note, norms, doubts, _convergence(step, moments, guide))
-
-
-def _convergence(
-    step: PrivateStep, moments: Moments | None, guide: Mapping[str, np.ndarray]
-) -> Convergence | None:
-    sizes = {name: math.prod(guide[name].shape[1:]) for name in step.model.shared if name in guide}
-    return convergence_of(moments, sizes)
+    return Inferred(first, draws, note, norms, doubts, convergence)
 
 
 def _settings_cautions(spec: FitSpec) -> list[str]:
@@ -200,7 +195,7 @@ def _settings_cautions(spec: FitSpec) -> list[str]:
 
 def cautions(
     step: PrivateStep,
-    moments: Moments | None,
+    convergence: Convergence | None,
     norms: GradientNorms | None,
     guide: Mapping[str, np.ndarray],
     draws: Mapping[str, np.ndarray] | None,
@@ -211,7 +206,6 @@ def cautions(
     :param guide: draws from the guide. :param draws: noise-aware ones; None where there are none.
     """
     sites = step.model.shared
-    convergence = _convergence(step, moments, guide)
     words = ["" if convergence is None else convergence.words]
     spreads = [np.std(guide[name], axis=0, dtype=float) for name in sites if name in guide]
     if not all(np.all(np.isfinite(spread) & (spread > 0)) for spread in spreads):

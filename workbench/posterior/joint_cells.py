@@ -225,13 +225,20 @@ def leaning(drawn: Draws, released: np.ndarray, noise: float, cells: Cells) -> l
     return leans
 
 
+def _variance(sizes: Any, counts: Any, noise: float) -> Any:
+    """Four times that of the share of half of ``sizes`` cells with noise. :param counts: records in
+    all of them.
+    """
+    return sizes * np.square(noise / counts) + 1 / counts
+
+
 def _pull(size: int, counts: np.ndarray, a: float, noise: float) -> np.ndarray:
     """By how many standard deviations the prior moves the share of half of ``size`` cells that grow
     from the first to the last, by as much as a says that cells differ.
 
     :param counts: records in these cells.
     """
-    data = size * np.square(noise / counts) + 1 / counts  # four times the variance
+    data = _variance(size, counts, noise)
     prior = 1 / (size * a + 1)
     weight = data / (data + prior)
     away = min(_TREND / math.sqrt(a), 0.25)
@@ -330,7 +337,7 @@ def _largest_concentration(groups: _Groups, total: float, noise: float) -> np.nd
     """
     sizes = groups.sizes[np.unique(groups.cliques, return_index=True)[1]]
     usual = total / np.bincount(groups.cliques)[:, None]
-    deviation = np.sqrt(sizes * np.square(noise / usual) + 1 / usual)  # twice that of the share
+    deviation = np.sqrt(_variance(sizes, usual, noise))
     largest: np.ndarray = np.log(np.maximum(1 / deviation - 1, 0.5) / sizes)
     return largest
 

@@ -259,6 +259,17 @@ def _checked(argument: str, column: Column, value: Any, new: bool | None) -> Any
         raise _validate.ArgumentError(argument, value, "must be a group's name, or None.")
     if new:
         return None if pd.isna(value) else value
+    if new is False:
+        _check_declared(argument, column, value)
+    if isinstance(column, Numeric):
+        return _validate.number(argument, value, at_least=column.low, at_most=column.high)
+    if isinstance(column, Boolean):
+        return _validate.flag(argument, bool(value) if value in (0, 1) else value)
+    return _validate.choice(argument, text_of(value), column.labels)
+
+
+def _check_declared(argument: str, column: Column, value: Any) -> None:
+    """:raises ArgumentError: for a group that was not declared."""
     if isinstance(column, Categorical):
         is_declared, groups = text_of(value) in column.labels, listed(column.labels)
     elif isinstance(column, Numeric):
@@ -266,19 +277,14 @@ def _checked(argument: str, column: Column, value: Any, new: bool | None) -> Any
         is_declared = is_number and column.low <= value <= column.high
         groups = f"{column.low:.12g} to {column.high:.12g}"
     else:
-        is_declared, groups = True, ""
-    if new is False and not is_declared:
+        return
+    if not is_declared:
         raise _validate.ArgumentError(
             argument,
             value,
             f"must be a declared group: {groups}.",
             remedy="Pass new_groups=True for another one, or None, a declared one at random.",
         )
-    if isinstance(column, Numeric):
-        return _validate.number(argument, value, at_least=column.low, at_most=column.high)
-    if isinstance(column, Boolean):
-        return _validate.flag(argument, bool(value) if value in (0, 1) else value)
-    return _validate.choice(argument, text_of(value), column.labels)
 
 
 def _values_of(
