@@ -16,10 +16,10 @@ import numpy as np
 from workbench.clipping.separation import PrivacyModelError
 from workbench.data import Dataset
 from workbench.fitting.posterior import functions_of
-from workbench.models.joint_cells import codes_of
+from workbench.models.joint_cells import cells_of, codes_of
 from workbench.models.model import CellTable, LinearPredictor, NormalResiduals, NormalTable
 from workbench.posterior import gram_chain, joint_cells, joint_normal, statistics
-from workbench.posterior.joint_cells import Cells
+from workbench.posterior.cell_tree import Cells
 from workbench.posterior.joint_normal import NormalWishart
 from workbench.posterior.statistics import LinearGaussian
 from workbench.privacy.calibration import noise_multiplier
@@ -99,8 +99,7 @@ def of_table(
     """:param constants: of the ``Model``. :raises PrivacyModelError: for too many columns."""
     if isinstance(table, CellTable):
         levels = constants["levels"]
-        cells = Cells.of([len(column["labels"]) for column in levels], constants["cliques"])
-        return OfCells(model, cells, levels, table.site)
+        return OfCells(model, cells_of(levels, constants["cliques"]), levels, table.site)
     columns = int(model.blank_record[0].shape[0])
     if columns > joint_normal.LARGEST:
         raise PrivacyModelError(f"it has more than {joint_normal.LARGEST} columns")
