@@ -11,7 +11,7 @@ from scipy import special
 
 from workbench.posterior import joint_cells
 from workbench.posterior.cell_tree import Cells, Tree
-from workbench.posterior.joint_cells import draw, leaning, norm_of, prior_draws
+from workbench.posterior.joint_cells import crowded, draw, leaning, norm_of, prior_draws
 from workbench.posterior.statistics import SITE, guide
 from workbench.record_model.splitting import split
 
@@ -221,6 +221,15 @@ def test_the_caution_names_levels_of_too_few_records():
     released = (np.stack([many, few]) + noise * random.normal(size=(2, 2, 20))).ravel()
     drawn = draw(released, noise, cells, 100, random)
     assert leaning(drawn, released, noise, cells) == [((0, 1, 2), 0, 1)]
+
+
+def test_a_column_with_nearly_all_records_in_one_bin_is_named():
+    cells = Cells.of((2, 6, 6), [(0, 1), (0, 2)], (0, 6, 6))
+    zeros = np.outer([300, 200], [0.9, 0.02, 0.02, 0.02, 0.02, 0.02])
+    spread = np.outer([300, 200], np.full(6, 1 / 6))
+    released = np.concatenate([zeros.ravel(), spread.ravel()])
+    drawn = draw(released, 3.0, cells, 50, np.random.default_rng(8))
+    assert crowded(drawn, cells) == [(1, 0)]
 
 
 EMPTY = np.rint(8 * np.random.default_rng(0).standard_normal(29))  # 29 cells that nobody is in

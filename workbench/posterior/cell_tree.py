@@ -148,8 +148,9 @@ class Layer(NamedTuple):
     :param clique: its number. :param groups: of the layer, and :param cells: of the layer, among
         all. :param parent: the number of the layer above; -1 for all records. :param above: a row
         for each group, with 1 for the cells of the parent that it divides, and the same transposed;
-        None where groups are the parent's cells, one by one. :param is_halved: whether the levels that are divided are in
-        order. :param adds: for each cell of the clique, which cell here has it, int[cells].
+        None where groups are the parent's cells, one by one. :param is_halved: whether what it
+        divides is in order. :param adds: for each cell of the clique, which cell here has it,
+        int[cells].
     """
 
     clique: int

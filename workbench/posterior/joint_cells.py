@@ -54,7 +54,7 @@ from workbench.posterior._ellipses import CHAINS, SETTLED, r_hat
 from workbench.posterior.cell_tree import Cells, Tree
 from workbench.posterior.statistics import SITE
 
-__all__ = ["LARGEST", "Draws", "draw", "leaning", "model_of", "norm_of", "prior_draws"]
+__all__ = ["LARGEST", "Draws", "crowded", "draw", "leaning", "model_of", "norm_of", "prior_draws"]
 
 LARGEST = 5000  # cells of all marginals together
 _CENTER, _DEVIATION = -1.0, 1.0  # of log a
@@ -69,6 +69,7 @@ _THINNED = 2  # transitions between draws
 _LONGER, _RUNS = 4, 3  # times as long, where chains do not agree; runs at most
 _LENGTH, _LONGEST = 3.0, 40  # of a transition, and its steps, at most
 _LARGEST_PULL = 0.75  # of the prior, in standard deviations
+_MANY_BINS, _CROWD = 5, 0.7  # bins of a column, and the share of the records in one of them
 _TREND = math.sqrt(3) / 4  # of half the cells, in deviations of a cell
 _ACCEPTED = 0.8  # share of transitions
 # by which an adaptation changes scales: cells near 0 have long tails that no step has to cross
@@ -174,6 +175,21 @@ def leaning(drawn: Draws, released: np.ndarray, noise: float, cells: Cells) -> l
                 pulled.add((clique, column, level))
     whole = {clique for clique, column, _ in pulled if column < 0}
     return sorted(lean for lean in pulled if lean[1] < 0 or lean[0] not in whole)
+
+
+def crowded(drawn: Draws, cells: Cells) -> list[tuple[int, int]]:
+    """Columns of many bins and the one of their levels that has most records. There the prior is
+    learned from one bin and all others, and may move small shares by more than noise does.
+    """
+    crowds, ends = {}, cells.ends
+    for number, clique in enumerate(cells.cliques):
+        table = drawn.cells[:, ends[number] : ends[number + 1]].mean(axis=0)
+        table = table.reshape(cells.shape(clique))
+        for axis, column in enumerate(clique):
+            shares = table.sum(axis=tuple({*range(table.ndim)} - {axis}))
+            if cells.ordered[column] >= _MANY_BINS and shares.max() > _CROWD:
+                crowds[column] = int(shares.argmax())
+    return sorted(crowds.items())
 
 
 def _variance(sizes: Any, counts: Any, noise: Any) -> Any:
