@@ -17,7 +17,8 @@ import pandas as pd
 from fits import OUT
 
 import workbench as wb
-from workbench.posterior.joint_cells import Cells, draw, norm_of
+from workbench.posterior.cell_tree import Cells
+from workbench.posterior.joint_cells import draw, norm_of
 from workbench.privacy.calibration import noise_multiplier
 
 SETS, DRAWS, Z, DELTA = 30, 400, 1.959964, 1e-5

@@ -10,14 +10,18 @@ import pytest
 from scipy import special
 
 from workbench.posterior import joint_cells
-from workbench.posterior.joint_cells import Cells, draw, norm_of, prior_draws
+from workbench.posterior.cell_tree import Cells, Tree
+from workbench.posterior.joint_cells import crowded, draw, leaning, norm_of, prior_draws
 from workbench.posterior.statistics import SITE, guide
 from workbench.record_model.splitting import split
 
 STAR = Cells.of((2, 3, 2), [(0, 1), (0, 2)])
 CHAIN = Cells.of((2, 3, 2, 4), [(1, 0), (1, 2), (2, 3)])
 TRIPLES = Cells.of((2, 3, 2, 2, 2), [(1, 2, 0), (1, 2, 3), (4,)])
-TREES = [STAR, CHAIN, TRIPLES]
+# bins in order, of which one column has a level for missing values
+BINS = Cells.of((2, 5, 3), [(0, 1), (0, 2)], (0, 4, 3))
+BOTH = Cells.of((4, 2, 5), [(0, 1, 2)], (4, 0, 5))
+TREES = [STAR, CHAIN, TRIPLES, BINS, BOTH]
 
 
 def all_records(cells):
@@ -112,6 +116,120 @@ def of_whole_counts(released, noise):
         moments.append([(weights * value).sum() for value in (1, mean, square)])
     whole, mean, square = np.sum(moments, axis=0)
     return mean / whole, np.sqrt(square / whole - (mean / whole) ** 2)
+
+
+def beta_binomial(first, second, a):
+    """The logarithm of the probability of counts whose shares are Beta(a, a)."""
+    both = first + second
+    choices = special.gammaln(both + 1) - special.gammaln(first + 1) - special.gammaln(second + 1)
+    return choices + special.betaln(first + a, second + a) - special.betaln(a, a)
+
+
+def of_whole_counts_in_halves(released, noise):
+    """Mean and standard deviation of the first of four bins' probability and of the first two's, by
+    adding up all whole counts, for each of many pairs of concentrations.
+    """
+    counts = np.arange(int(max(released) + 5 * noise))
+    first, second = np.meshgrid(counts, counts, indexing="ij")
+    pair = (first + second).ravel()
+    total = max(sum(released), noise, 1)
+    deviations = [np.sqrt(4 * (noise / total) ** 2 + 1 / total)]
+    deviations.append(np.sqrt(8 * (noise / total) ** 2 + 2 / total))
+    most = [max(1 / deviation - 1, 6) / 2 for deviation in deviations]
+    covariance = np.full((2, 2), 1.2**2) + 0.75**2 * np.eye(2)
+    likely = [np.exp(-0.5 * ((counts - number) / noise) ** 2) for number in released]
+    logs = np.linspace(-4.5, 1.6, 40)
+    moments = []
+    for log_deep in logs:
+        deep = np.exp(log_deep)
+        within = np.exp(beta_binomial(first, second, deep))
+        left = (likely[0][:, None] * likely[1] * within).ravel()
+        right = (likely[2][:, None] * likely[3] * within).ravel()
+        share = ((first + deep) / (first + second + 2 * deep)).ravel()
+        square = share * ((first + deep + 1) / (first + second + 2 * deep + 1)).ravel()
+        lefts = [np.bincount(pair, left * value) for value in (1, share, square)]
+        rights = np.bincount(pair, right)
+        for log_top in logs:
+            top = np.exp(log_top)
+            halves = np.arange(len(rights))
+            a, b = halves[:, None], halves[None]
+            weight = np.exp(beta_binomial(a, b, top)) * rights
+            half = (a + top) / (a + b + 2 * top)
+            half_square = half * (a + top + 1) / (a + b + 2 * top + 1)
+            away = np.array([log_top, log_deep]) - 0.5
+            beyond = np.maximum(np.array([log_top, log_deep]) - np.log(most), 0) / 0.1
+            prior = np.exp(-0.5 * (away @ np.linalg.solve(covariance, away) + beyond @ beyond))
+            moments.append(
+                [
+                    prior * (lefts[order] * (weight * value).sum(axis=1)).sum()
+                    for order, value in (
+                        (0, 1),
+                        (1, half),
+                        (2, half_square),
+                        (0, half),
+                        (0, half_square),
+                    )
+                ]
+            )
+    whole, mean, square, half, half_square = np.sum(moments, axis=0)
+    means = np.array([mean, half]) / whole
+    return means, np.sqrt(np.array([square, half_square]) / whole - means**2)
+
+
+@pytest.mark.parametrize(("released", "noise"), [([20, 3, 5, 12], 4.0), ([30, 1, -2, 0], 5.0)])
+def test_bins_have_that_of_all_whole_counts_in_halves(released, noise):
+    means, deviations = of_whole_counts_in_halves(released, noise)
+    cells = Cells.of([4], [(0,)], [4])
+    drawn = draw(np.array(released, float), noise, cells, 3000, np.random.default_rng(2))
+    assert drawn.have_settled
+    sums = np.column_stack([drawn.cells[:, 0], drawn.cells[:, :2].sum(axis=1)])
+    assert np.all(np.abs(sums.mean(axis=0) - means) < 0.25 * deviations)
+    assert sums.std(axis=0) == pytest.approx(deviations, rel=0.25)
+
+
+def test_a_tree_divides_into_levels_first_and_then_into_halves():
+    tree = Tree.of(BOTH.rooted)
+    assert [layer.is_halved for layer in tree.layers] == [
+        False,
+        False,
+        True,
+        True,
+        True,
+        True,
+        True,
+    ]
+    # 2 levels; the five bins; both columns' four and three, two and two, ...
+    assert [layer.cells.stop - layer.cells.start for layer in tree.layers] == [
+        1, 2, 4, 8, 16, 32, 40
+    ]  # fmt: skip
+    values = np.arange(40.0)
+    added = tree.added(values)[:, 0]
+    table = values.reshape(4, 2, 5)
+    assert added[tree.layers[1].cells].tolist() == table.sum(axis=(0, 2)).tolist()
+    assert added[tree.layers[2].cells].tolist() == [
+        table[:, level, half].sum() for level in (0, 1) for half in (slice(0, 3), slice(3, 5))
+    ]
+    assert np.array_equal(added[tree.measured], values)
+    assert tree.shares[tree.layers[2].cells, 0].tolist() == [1.2, 0.8, 1.2, 0.8]
+
+
+def test_the_caution_names_levels_of_too_few_records():
+    cells, noise = Cells.of((2, 2, 20), [(0, 1, 2)], (0, 0, 20)), 4.0
+    random = np.random.default_rng(7)
+    shape = np.exp(-np.arange(20) / 5)
+    many, few = (np.outer([size / 2, size / 2], shape / shape.sum()) for size in (3000, 30))
+    released = (np.stack([many, few]) + noise * random.normal(size=(2, 2, 20))).ravel()
+    drawn = draw(released, noise, cells, 100, random)
+    assert leaning(drawn, released, noise, cells) == [((0, 1, 2), 0, 1)]
+
+
+def test_a_column_with_nearly_all_records_in_one_bin_is_named():
+    cells = Cells.of((2, 6, 6), [(0, 1), (0, 2)], (0, 6, 6))
+    zeros = np.outer([300, 200], [0.9, 0.02, 0.02, 0.02, 0.02, 0.02])
+    spread = np.outer([300, 200], np.full(6, 1 / 6))
+    released = np.concatenate([zeros.ravel(), spread.ravel()])
+    drawn = draw(released, 3.0, cells, 50, np.random.default_rng(8))
+    assert crowded(drawn, cells) == [(1, 0)]
 
 
 EMPTY = np.rint(8 * np.random.default_rng(0).standard_normal(29))  # 29 cells that nobody is in

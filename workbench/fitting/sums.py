@@ -16,10 +16,10 @@ import numpy as np
 from workbench.clipping.separation import PrivacyModelError
 from workbench.data import Dataset
 from workbench.fitting.posterior import functions_of
-from workbench.models.joint_cells import codes_of
+from workbench.models.joint_cells import cells_of, codes_of
 from workbench.models.model import CellTable, LinearPredictor, NormalResiduals, NormalTable
 from workbench.posterior import gram_chain, joint_cells, joint_normal, statistics
-from workbench.posterior.joint_cells import Cells
+from workbench.posterior.cell_tree import Cells
 from workbench.posterior.joint_normal import NormalWishart
 from workbench.posterior.statistics import LinearGaussian
 from workbench.privacy.calibration import noise_multiplier
@@ -99,8 +99,7 @@ def of_table(
     """:param constants: of the ``Model``. :raises PrivacyModelError: for too many columns."""
     if isinstance(table, CellTable):
         levels = constants["levels"]
-        cells = Cells.of([len(column["labels"]) for column in levels], constants["cliques"])
-        return OfCells(model, cells, levels, table.site)
+        return OfCells(model, cells_of(levels, constants["cliques"]), levels, table.site)
     columns = int(model.blank_record[0].shape[0])
     if columns > joint_normal.LARGEST:
         raise PrivacyModelError(f"it has more than {joint_normal.LARGEST} columns")
@@ -279,7 +278,8 @@ class OfCells(_WholeTable):
     ) -> tuple[Draws, str]:
         drawn = joint_cells.draw(released, deviation, self.cells, count, generator)
         leans = joint_cells.leaning(drawn, released, deviation, self.cells)
-        doubts = filter(None, (_doubt(drawn), self._words_on(leans)))
+        crowds = self._words_on_crowds(joint_cells.crowded(drawn, self.cells))
+        doubts = filter(None, (_doubt(drawn), self._words_on(leans), crowds))
         return self._by_site(drawn.cells), "; ".join(doubts)
 
     def _words_on(self, leans: Sequence[joint_cells.Leaning]) -> str:
@@ -298,6 +298,19 @@ class OfCells(_WholeTable):
             "under which cells are alike, moves what adds up many of them, such as a mean or a "
             "survival curve, by much of its standard deviation; take fewer bins or smaller "
             "marginals"
+        )
+
+    def _words_on_crowds(self, crowds: Sequence[tuple[int, int]]) -> str:
+        """That nearly all records are in one bin, with the first columns."""
+        named = [
+            f"{self.levels[column]['name']} ({self.levels[column]['labels'][level]})"
+            for column, level in crowds
+        ]
+        more = f" and {len(named) - _NAMED} more" * (len(named) > _NAMED)
+        return bool(named) * (
+            f"most records are in one bin of {', '.join(named[:_NAMED])}{more}. Shares of that bin "
+            "and of the others may be off by more than their intervals say; put edges where "
+            "records are, with bins="
         )
 
     def _by_site(self, cells: np.ndarray) -> Draws:

@@ -23,13 +23,14 @@ import numpyro.distributions as dist
 from workbench import _validate
 from workbench.data.columns import Boolean, Categorical, Numeric
 from workbench.models.model import CellTable, Model
-from workbench.posterior.joint_cells import LARGEST, Cells
+from workbench.posterior.cell_tree import Cells
+from workbench.posterior.joint_cells import LARGEST
 
 if TYPE_CHECKING:
     from workbench.data import Dataset
     from workbench.data.columns import Column
 
-__all__ = ["codes_of", "mixed_table"]
+__all__ = ["cells_of", "codes_of", "mixed_table"]
 
 _SITE = "joint_probability"
 _SHOWN = ("probability", _SITE)
@@ -115,6 +116,13 @@ def _inner_ends(name: str, column: Numeric, edges: Sequence[float]) -> list[floa
             "must ascend" + (", by at least 1, because the column is whole." * column.whole or "."),
         )
     return ends
+
+
+def cells_of(levels: Sequence[Mapping[str, Any]], cliques: Sequence[Sequence[int]]) -> Cells:
+    """The cells of the model: bins of numbers are in order. :param levels: of each column."""
+    sizes = [len(column["labels"]) for column in levels]
+    bins = [int(np.count_nonzero(column["widths"])) for column in levels]
+    return Cells.of(sizes, cliques, bins)
 
 
 def codes_of(levels: Sequence[Mapping[str, Any]], x: jax.Array) -> jax.Array:
@@ -206,7 +214,7 @@ def _model(
     """:param x: float[B, D], or None to draw. :param levels: of each column. :param cliques: of the
     model, as ``Cells`` has them.
     """
-    structure = Cells.of([len(column["labels"]) for column in levels], cliques)
+    structure = cells_of(levels, cliques)
     batch = num_records if x is None else x.shape[0]
     prior = dist.Normal(0, 1).expand([structure.ends[-1]]).to_event(1)
     cells = numpyro.sample(_SITE, prior)
@@ -366,8 +374,7 @@ def _words(marginals: str | list[list[str]]) -> str:
 
 
 def _structure(constants: Mapping[str, Any]) -> Cells:
-    levels = [len(column["labels"]) for column in constants["levels"]]
-    return Cells.of(levels, constants["cliques"])
+    return cells_of(constants["levels"], constants["cliques"])
 
 
 def _checked_marginals(marginals: Marginals) -> str | list[list[str]]:

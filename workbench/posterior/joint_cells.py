@@ -10,16 +10,26 @@ and nothing is clipped. Noise and everything else are those of ``statistics``.
 The marginals are the cliques of a decomposable model (Lauritzen 1996, section 4.4): the columns
 that a clique shares with those before it, its separator, are all in one of them, its parent. Of all
 tables with these marginals, the model's has the largest entropy: the product of the probabilities
-of the first clique's cells and, for each other, of its cells given its separator. Each group of K
-cells of a clique with the same values of its separator has the prior
+of the first clique's cells and, for each other, of its cells given its separator. ``cell_tree``
+divides the records of each separator in layers, first into levels and then into halves of what is
+in order (a Polya tree, Lavine 1992). A group of K cells that divide the same has the prior
 
-    probabilities given the separator ~ Dirichlet(a, ..., a),    log a ~ Normal(-1, 1),
+    shares ~ Dirichlet(a, ..., a)        for levels,        log a ~ Normal(-1, 1),
+    shares ~ Beta(a w, a (2 - w))        for halves,        log a ~ Normal(0.5, 1.4),
 
-with one a for each clique, so how many cells are rare is learned. The counts without noise, s, are
-unknown. Given s and a, the probabilities are drawn exactly (Dawid and Lauritzen 1993). So Markov
-chains (Hamiltonian ones, Neal 2011) move s and a alone. They move the number of records and the
-shares of a separator's records that its cells have, so whatever they reach is possible: counts are
-at least 0, and cliques agree on separators.
+with one a for each layer and w as wide as the first half is, so how many cells are rare is learned.
+The log a of all halves of a clique have a correlation of 0.7: a column most of whose records are in
+one bin is uneven in every layer, and deep layers alone cannot say so below the noise.
+
+The prior knows that bins are neighbours, and that matters for whatever adds up many of them: one
+Dirichlet distribution of all cells would learn that they are alike where they are nearly so, and
+move means and cumulative shares to those of equal cells. Here each layer learns it for itself, and
+the first layers, on which such sums depend, have little noise.
+
+The counts without noise, s, are unknown. Given s and a, the probabilities are drawn exactly (Dawid
+and Lauritzen 1993). So Markov chains (Hamiltonian ones, Neal 2011) move s and a alone. They move
+the number of records and the shares of a group's records that its cells have, so whatever they
+reach is possible: counts are at least 0, and cliques agree on separators.
 
 Counts need not be whole, and the shares have the prior of the probabilities. The prior of whole
 counts, products of Gamma(s + a) / (Gamma(s + 1) Gamma(a)), would be wrong between whole numbers: it
@@ -29,9 +39,8 @@ would be empty, and rare cells together would draw mass from frequent ones.
 
 from __future__ import annotations
 
-import itertools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -39,25 +48,28 @@ import jax.numpy as jnp
 import numpy as np
 import numpyro
 from numpy.random import Generator
-from scipy.sparse import csr_array
 from scipy.special import gammaln, psi
 
 from workbench.posterior._ellipses import CHAINS, SETTLED, r_hat
+from workbench.posterior.cell_tree import Cells, Tree
 from workbench.posterior.statistics import SITE
 
-__all__ = ["LARGEST", "Cells", "Draws", "draw", "leaning", "model_of", "norm_of", "prior_draws"]
+__all__ = ["LARGEST", "Draws", "crowded", "draw", "leaning", "model_of", "norm_of", "prior_draws"]
 
 LARGEST = 5000  # cells of all marginals together
 _CENTER, _DEVIATION = -1.0, 1.0  # of log a
+_CENTER_HALVES, _TOGETHER, _APART_HALVES = 0.5, 1.2, 0.75  # of halves, as are what they share
+_LARGEST_AT_LEAST, _LARGEST_OF_HALVES = 0.5, 6.0  # of a and of the cells of a group
 _BEYOND = 0.1  # deviation of log a above the largest one
 _LEAST_NOISE = 0.3  # of a whole number
 _HIDDEN = 0.5  # deviations of the noise, below which it hides a cell
 _SMALL = 0.02  # of all shares of a group, or of the noise of their sum: cells below have nobody
 _BURN_IN = (50, 50, 100)  # transitions, after each of which chains move as far as they have seen
-_APART = 2  # transitions between draws
+_THINNED = 2  # transitions between draws
 _LONGER, _RUNS = 4, 3  # times as long, where chains do not agree; runs at most
 _LENGTH, _LONGEST = 3.0, 40  # of a transition, and its steps, at most
 _LARGEST_PULL = 0.75  # of the prior, in standard deviations
+_MANY_BINS, _CROWD = 5, 0.7  # bins of a column, and the share of the records in one of them
 _TREND = math.sqrt(3) / 4  # of half the cells, in deviations of a cell
 _ACCEPTED = 0.8  # share of transitions
 # by which an adaptation changes scales: cells near 0 have long tails that no step has to cross
@@ -67,78 +79,12 @@ _RESCALED = (0.01, 1.5)
 Leaning = tuple[tuple[int, ...], int, int]
 
 
-class Cells(NamedTuple):
-    """The cells of a decomposable model's marginals.
-
-    :param levels: how many each column has. :param cliques: columns of each marginal. Those that
-        were in one before stand first, and are all in one before; of the first clique, those that
-        are in the second stand first.
-    """
-
-    levels: tuple[int, ...]
-    cliques: tuple[tuple[int, ...], ...]
-
-    @classmethod
-    def of(cls, levels: Sequence[int], cliques: Sequence[Sequence[int]]) -> Cells:
-        """From lists."""
-        return cls(tuple(map(int, levels)), tuple(tuple(clique) for clique in cliques))
-
-    def shape(self, columns: Sequence[int]) -> tuple[int, ...]:
-        """How many levels they have."""
-        return tuple(self.levels[column] for column in columns)
-
-    @property
-    def sizes(self) -> list[int]:
-        """Cells of each clique."""
-        return [math.prod(self.shape(clique)) for clique in self.cliques]
-
-    @property
-    def ends(self) -> list[int]:
-        """The first cell of each clique, and the number of all."""
-        return [0, *itertools.accumulate(self.sizes)]
-
-    def separator(self, number: int) -> tuple[int, ...]:
-        """Columns of a clique that are in one before."""
-        before = {column for clique in self.cliques[:number] for column in clique}
-        return tuple(column for column in self.cliques[number] if column in before)
-
-    def parent(self, number: int) -> int:
-        """The first clique that has all columns of the separator of a clique but the first."""
-        separator = set(self.separator(number))
-        return next(index for index, clique in enumerate(self.cliques) if separator <= set(clique))
-
-    @property
-    def rooted(self) -> Cells:
-        """The same with a clique before all others: what the first two share."""
-        first, second = self.cliques[0], (*self.cliques, ())[1]
-        root = tuple(column for column in first if column in second)
-        return self._replace(cliques=(root, *self.cliques))
-
-    def codes_in(self, clique: Sequence[int], codes: Any) -> Any:
-        """The cell of each record in the table of some columns, int[B].
-
-        :param codes: of the level in each column, int[B, D] of NumPy or JAX.
-        """
-        cell = 0 * codes[:, 0]
-        for column in clique:
-            cell = cell * self.levels[column] + codes[:, column]
-        return cell
-
-    def statistic(self, codes: jax.Array) -> jax.Array:
-        """1 for the cells of each record, 0 for others, float32[B, k]. :param codes: int[B, D]."""
-        counts = [
-            jax.nn.one_hot(self.codes_in(clique, codes), size, dtype=jnp.float32)
-            for clique, size in zip(self.cliques, self.sizes, strict=True)
-        ]
-        return jnp.concatenate(counts, axis=1)
-
-
 class Draws(NamedTuple):
     """Draws from the posterior.
 
     :param cells: probabilities of all cells, clique after clique, float[draws, k].
     :param spread: the largest R-hat.
-    :param concentrations: the mean a of each clique, float[M].
+    :param concentrations: the mean a of each layer of the tree, float[layers].
     """
 
     cells: np.ndarray
@@ -181,7 +127,7 @@ def draw(
     chain = _Chain(released, noise, cells.rooted, min(CHAINS, count), generator)
     for transitions in _BURN_IN:
         chain.adapt(transitions)
-    length, per_chain = _APART, math.ceil(count / min(CHAINS, count))
+    length, per_chain = _THINNED, math.ceil(count / min(CHAINS, count))
     for _ in range(_RUNS):
         states = []
         for _ in range(per_chain):
@@ -194,38 +140,59 @@ def draw(
         length *= _LONGER
     flat = np.concatenate(states, axis=1)[:, :count]
     table = chain.table(flat)
-    probabilities = _probabilities(chain.groups, table.counts, table.concentrations, generator)
-    concentrations = table.concentrations[1:].mean(axis=1)
-    return Draws(probabilities[:, -len(released) :], spread, concentrations)
+    probabilities = _probabilities(chain.tree, table.counts, table.concentrations, generator)
+    return Draws(probabilities[:, chain.tree.measured], spread, table.concentrations.mean(axis=1))
 
 
 def leaning(drawn: Draws, released: np.ndarray, noise: float, cells: Cells) -> list[Leaning]:
-    """Where the prior, under which all cells of a group are alike, moves what adds up many of them
-    by much of its standard deviation: (columns of the marginal, column, level), with -1, -1 for the
+    """Where the prior, under which the cells of a group are alike, moves what adds up many cells by
+    much of its standard deviation: (columns of the marginal, column, level), with -1, -1 for the
     whole marginal.
-
-    The prior knows no order of levels. Where neighbours are alike and ends are not, it moves them
-    all in the same direction, and a mean or a cumulative share with them.
 
     :param released: as of ``draw``, as is ``noise``.
     """
-    total, ends = max(float(np.sum(released)) / len(cells.cliques), 1.0), cells.ends
-    leans = []
+    tree, ends = Tree.of(cells.rooted), cells.ends
+    total = max(float(np.sum(released)) / len(cells.cliques), 1.0)
+    means = total * drawn.cells.mean(axis=0)
+    pulled = set()
+    for layer, a in zip(tree.layers, drawn.concentrations, strict=True):
+        above = tree.layers[layer.parent]
+        if layer.clique == 0 or (layer.is_halved and above.is_halved and layer.above is None):
+            continue  # deep halves are of few cells
+        number = layer.clique - 1
+        clique, counts = cells.cliques[number], means[ends[number] : ends[number + 1]]
+        codes = np.indices(cells.shape(clique)).reshape(len(clique), -1)
+        deviation = noise * math.sqrt(float(np.mean(tree.beneath[layer.cells])))
+        parts = [(-1, -1, np.full(len(counts), True))]
+        for column, levels in zip(clique, codes, strict=True):
+            first = cells.ordered[column]
+            parts += [(column, level, levels == level) for level in range(first, levels.max() + 1)]
+        for column, level, has in parts:
+            divided = np.unique(layer.adds[has])
+            groups = len(np.unique(tree.of_cell[divided]))
+            size, usual = len(divided) // groups, counts[has].sum() / groups
+            if size > 1 and _pull(size, np.array(usual), a, deviation) > _LARGEST_PULL:
+                pulled.add((clique, column, level))
+    whole = {clique for clique, column, _ in pulled if column < 0}
+    return sorted(lean for lean in pulled if lean[1] < 0 or lean[0] not in whole)
+
+
+def crowded(drawn: Draws, cells: Cells) -> list[tuple[int, int]]:
+    """Columns of many bins and the one of their levels that has most records. There the prior is
+    learned from one bin and all others, and may move small shares by more than noise does.
+    """
+    crowds, ends = {}, cells.ends
     for number, clique in enumerate(cells.cliques):
-        shares = drawn.cells[:, ends[number] : ends[number + 1]].mean(axis=0)
-        table, a = total * shares.reshape(cells.shape(clique)), drawn.concentrations[number]
-        if _pull(table.size, np.array(total), a, noise) > _LARGEST_PULL:
-            leans.append((clique, -1, -1))
-            continue
+        table = drawn.cells[:, ends[number] : ends[number + 1]].mean(axis=0)
+        table = table.reshape(cells.shape(clique))
         for axis, column in enumerate(clique):
-            counts = table.sum(axis=tuple({*range(table.ndim)} - {axis}))
-            pulls = _pull(table.size // len(counts), counts, a, noise)
-            hidden = np.flatnonzero(pulls > _LARGEST_PULL).tolist()
-            leans += [(clique, column, level) for level in hidden]
-    return leans
+            shares = table.sum(axis=tuple({*range(table.ndim)} - {axis}))
+            if cells.ordered[column] >= _MANY_BINS and shares.max() > _CROWD:
+                crowds[column] = int(shares.argmax())
+    return sorted(crowds.items())
 
 
-def _variance(sizes: Any, counts: Any, noise: float) -> Any:
+def _variance(sizes: Any, counts: Any, noise: Any) -> Any:
     """Four times that of the share of half of ``sizes`` cells with noise. :param counts: records in
     all of them.
     """
@@ -247,99 +214,64 @@ def _pull(size: int, counts: np.ndarray, a: float, noise: float) -> np.ndarray:
 
 def prior_draws(cells: Cells, count: int, generator: Generator) -> np.ndarray:
     """Draws of probabilities, as of ``draw``, before there is a release."""
-    rooted = cells.rooted
-    logs = _CENTER + _DEVIATION * generator.standard_normal((len(rooted.cliques), count))
-    nothing = np.zeros((rooted.ends[-1], count))
-    drawn = _probabilities(_Groups.of(rooted), nothing, np.exp(logs), generator)
-    return drawn[:, rooted.sizes[0] :]
+    tree = Tree.of(cells.rooted)
+    standard = generator.standard_normal((len(tree.layers), count))
+    logs = _center(tree) + np.linalg.cholesky(_covariance(tree)) @ standard
+    nothing = np.zeros((len(tree.of_cell), count))
+    drawn = _probabilities(tree, nothing, np.exp(logs), generator)
+    return drawn[:, tree.measured]
 
 
-class _Groups(NamedTuple):
-    """Groups of cells with the same values of their clique's separator.
+def _center(tree: Tree) -> np.ndarray:
+    """Of log a of each layer before there is a release, float[layers, 1]."""
+    centers = [_CENTER_HALVES if layer.is_halved else _CENTER for layer in tree.layers]
+    return np.array(centers)[:, None]
 
-    :param starts: the first cell of each, int[g]. :param of_cell: int[k]. :param sizes: float[g,
-        1]. :param cliques: of each group, int[g]. :param above: a row for each group, with 1 for
-        the cells of the parent that it divides. :param depth: of the tree of cliques.
-    """
 
-    starts: np.ndarray
-    of_cell: np.ndarray
-    sizes: np.ndarray
-    cliques: np.ndarray
-    above: csr_array
-    depth: int
-
-    @classmethod
-    def of(cls, cells: Cells) -> _Groups:
-        starts, cliques = [np.zeros(1, int)], [np.zeros(1, int)]
-        rows, columns, depths, groups = [], [], [0], 1
-        for number, start in enumerate(cells.ends[1:-1], start=1):
-            separator, parent = cells.separator(number), cells.parent(number)
-            many = math.prod(cells.shape(separator))
-            starts.append(start + np.arange(many) * (cells.sizes[number] // many))
-            cliques.append(np.full(many, number))
-            codes = np.zeros((cells.sizes[parent], len(cells.levels)), int)
-            shape = cells.shape(cells.cliques[parent])
-            codes[:, cells.cliques[parent]] = np.indices(shape).reshape(len(shape), len(codes)).T
-            rows.append(groups + cells.codes_in(separator, codes))
-            columns.append(cells.ends[parent] + np.arange(len(codes)))
-            depths.append(depths[parent] + 1)
-            groups += many
-        first = np.concatenate(starts)
-        sizes = np.diff(np.append(first, cells.ends[-1]))
-        at = tuple(np.concatenate([*blocks, []]).astype(int) for blocks in (rows, columns))
-        above = csr_array((np.ones(len(at[0])), at), shape=(groups, cells.ends[-1]))
-        of_cell = np.repeat(np.arange(groups), sizes)
-        return cls(first, of_cell, sizes[:, None], np.concatenate(cliques), above, max(depths))
-
-    def sums(self, values: np.ndarray) -> np.ndarray:
-        """Of the cells of each group, float[g, n] of float[k, n]."""
-        summed: np.ndarray = np.add.reduceat(values, self.starts, axis=0)
-        return summed
-
-    def counts(self, proportions: np.ndarray, total: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Of all cells, float[k, n], and of the separator's cell of each group, float[g, n].
-
-        :param proportions: of the separator's records, float[k, n]. :param total: of all records.
-        """
-        counts, above = proportions, np.zeros((len(self.starts), 1))
-        for _ in range(self.depth + 1):
-            above = self.above @ counts
-            above[0] = total
-            counts = above[self.of_cell] * proportions
-        return counts, above
+def _covariance(tree: Tree) -> np.ndarray:
+    """Of log a of layers before there is a release, float[layers, layers]."""
+    cliques = np.array([layer.clique if layer.is_halved else -1 for layer in tree.layers])
+    go_together = (cliques[:, None] == cliques) & (cliques >= 0)
+    alone = np.where(cliques < 0, _DEVIATION, _APART_HALVES)
+    covariance: np.ndarray = _TOGETHER**2 * go_together + np.diag(alone**2)
+    return covariance
 
 
 def _probabilities(
-    groups: _Groups, counts: np.ndarray, concentrations: np.ndarray, generator: Generator
+    tree: Tree, counts: np.ndarray, concentrations: np.ndarray, generator: Generator
 ) -> np.ndarray:
     """A draw of all probabilities for each column of counts, float[n, k].
 
-    :param counts: float[k, n]. :param concentrations: a of each clique, float[M, n].
+    :param counts: float[k, n]. :param concentrations: a of each layer, float[layers, n].
     """
-    shapes = counts + concentrations[groups.cliques][groups.of_cell]
+    shapes = counts + tree.shares * concentrations[tree.layer_of][tree.of_cell]
     # logarithms of gamma variables, of which small shapes make numbers that float64 does not have
     logs = np.log(generator.standard_gamma(shapes + 1))
     logs -= generator.standard_exponential(shapes.shape) / shapes
-    logs -= np.maximum.reduceat(logs, groups.starts, axis=0)[groups.of_cell]
+    logs -= np.maximum.reduceat(logs, tree.starts, axis=0)[tree.of_cell]
     proportions = np.exp(logs)
-    proportions /= groups.sums(proportions)[groups.of_cell]
-    return groups.counts(proportions, np.ones(counts.shape[1]))[0].T
+    proportions /= tree.sums(proportions)[tree.of_cell]
+    return tree.counts(proportions, np.ones(counts.shape[1]))[0].T
 
 
-def _largest_concentration(groups: _Groups, total: float, noise: float) -> np.ndarray:
-    """log a of each clique with which the prior moves the share of half of a usual group's cells by
-    half a standard deviation at most, float[M, 1]; see ``leaning``.
+def _largest_concentration(tree: Tree, total: float, noise: np.ndarray) -> np.ndarray:
+    """log a of each layer with which the prior moves the share of half of a usual group's cells by
+    half a standard deviation at most, float[layers, 1]; see ``leaning``.
 
-    A larger one would be learned where cells are nearly alike, and make sure that they all are.
+    A larger one would be learned where cells are nearly alike, and make sure that they all are. Of
+    halves, those of few cells may be as good as equal: what adds up many hardly depends on them.
 
-    :param total: of all records. :param noise: in each cell.
+    :param total: of all records. :param noise: in each cell, float[k, 1].
     """
-    sizes = groups.sizes[np.unique(groups.cliques, return_index=True)[1]]
-    usual = total / np.bincount(groups.cliques)[:, None]
-    deviation = np.sqrt(_variance(sizes, usual, noise))
-    largest: np.ndarray = np.log(np.maximum(1 / deviation - 1, 0.5) / sizes)
-    return largest
+    groups = np.bincount(tree.layer_of)
+    cells = np.bincount(tree.layer_of[tree.of_cell])
+    sizes, usual = cells / groups, total / groups
+    squares = np.bincount(tree.layer_of[tree.of_cell], np.square(noise[:, 0])) / cells
+    deviation = np.sqrt(_variance(sizes, usual, np.sqrt(squares)))
+    halved = [layer.is_halved for layer in tree.layers]
+    least = np.where(halved, _LARGEST_OF_HALVES, _LARGEST_AT_LEAST)
+    largest: np.ndarray = np.log(np.maximum(1 / deviation - 1, least) / sizes)
+    return largest[:, None]
 
 
 class _Table(NamedTuple):
@@ -347,7 +279,7 @@ class _Table(NamedTuple):
 
     :param counts: of all cells, float[k, n]. :param above: of each group's separator, float[g, n].
     :param logs: of the counts' shares of these. :param norms: of groups, without meaning.
-    :param concentrations: a of each clique, float[M, n].
+    :param concentrations: a of each layer, float[layers, n].
     """
 
     counts: np.ndarray
@@ -355,6 +287,31 @@ class _Table(NamedTuple):
     logs: np.ndarray
     norms: np.ndarray
     concentrations: np.ndarray
+
+
+class _Prior:
+    """Dirichlet distributions of the shares of all groups, given a of each layer."""
+
+    def __init__(self, tree: Tree) -> None:
+        of_layer = tree.layer_of[tree.of_cell]
+        whole = np.column_stack([tree.layer_of, tree.sizes[:, 0], np.ones(len(tree.sizes))])
+        parts = np.column_stack([of_layer, tree.shares[:, 0], -np.ones(len(of_layer))])
+        kinds, counts = np.unique(np.vstack([whole, parts]), axis=0, return_counts=True)
+        self._layer, self._by = kinds[:, 0].astype(int), kinds[:, 1:2]
+        self._count = kinds[:, 2:] * counts[:, None]
+        self._layers = np.eye(len(tree.layers))[self._layer].T
+
+    def log_norm(self, concentrations: np.ndarray) -> np.ndarray:
+        """The logarithm of what makes the densities integrate to 1, float[n]."""
+        logs = self._count * gammaln(self._by * concentrations[self._layer])
+        total: np.ndarray = logs.sum(axis=0)
+        return total
+
+    def slope(self, concentrations: np.ndarray) -> np.ndarray:
+        """Of ``log_norm`` in each a, float[layers, n]."""
+        slopes = self._count * self._by * psi(self._by * concentrations[self._layer])
+        summed: np.ndarray = self._layers @ slopes
+        return summed
 
 
 class _Chain:
@@ -367,27 +324,28 @@ class _Chain:
     def __init__(
         self, released: np.ndarray, noise: float, cells: Cells, chains: int, generator: Generator
     ) -> None:
-        self.groups, self._random = _Groups.of(cells), generator
-        noise, root = max(noise, _LEAST_NOISE), cells.sizes[0]
-        measured = np.asarray(released, float)[:, None]
-        # the groups of the first clique that was measured are the cells of the root
-        of_root = measured[: cells.sizes[1]].reshape(root, -1).sum(axis=1, keepdims=True)
-        self._released = np.vstack([of_root, measured])
-        self._precision = np.repeat([0.0, noise**-2], [root, len(measured)])[:, None]
-        size = max(measured.sum() / (len(cells.cliques) - 1), noise, 1.0)
-        counts = np.maximum(self._released, _HIDDEN * noise)
-        self._usual = np.log(self.groups.sums(counts))
-        together = np.maximum(self.groups.sums(self._released), noise)
-        sizes = self.groups.sizes
-        least = np.minimum(_SMALL / sizes, _SMALL * noise / together / np.sqrt(sizes))
-        self._least = least[self.groups.of_cell]
-        largest = np.maximum.reduceat(counts, self.groups.starts, axis=0)
-        self._width = np.minimum(noise / largest, 1.0)
-        self._most = _largest_concentration(self.groups, size, noise)
-        of_a = np.minimum(_CENTER, self._most)
+        tree = self.tree = Tree.of(cells)
+        self._random, self._prior = generator, _Prior(tree)
+        noise = max(noise, _LEAST_NOISE)
+        self._released = tree.added(np.asarray(released, float))
+        self._precision = np.zeros_like(self._released)
+        self._precision[tree.measured] = noise**-2
+        size = max(np.sum(released) / (len(cells.cliques) - 1), noise, 1.0)
+        noises = noise * np.sqrt(tree.beneath)
+        counts = np.maximum(self._released, _HIDDEN * noises)
+        self._usual = np.log(tree.sums(counts))
+        of_group = np.maximum.reduceat(noises, tree.starts, axis=0)
+        together = np.maximum(tree.sums(self._released), of_group)
+        least = np.minimum(_SMALL / tree.sizes, _SMALL * of_group / together / np.sqrt(tree.sizes))
+        self._least = least[tree.of_cell]
+        largest = np.maximum.reduceat(counts, tree.starts, axis=0)
+        self._width = np.minimum(of_group / largest, 1.0)
+        self._most = _largest_concentration(tree, size, noises)
+        self._usual_a, self._sharp = _center(tree), np.linalg.inv(_covariance(tree))
+        of_a = np.minimum(self._usual_a, self._most)
         self._center = np.vstack([[[math.log(size)]], np.log(counts), of_a])
         self._scale = np.vstack(
-            [[[noise / size]], np.minimum(noise / counts, 1.0), _DEVIATION * np.ones_like(of_a)]
+            [[[noise / size]], np.minimum(noises / counts, 1.0), _DEVIATION * np.ones_like(of_a)]
         )
         self._log_step = math.log(0.3)
         self.states = 0.1 * generator.standard_normal((len(self._center), chains))
@@ -430,19 +388,14 @@ class _Chain:
 
     def table(self, states: np.ndarray) -> _Table:
         """What states say."""
-        groups, cliques = self.groups, self.groups.cliques[-1] + 1
+        tree, layers = self.tree, len(self.tree.layers)
         moved = self._center + self._scale * states
-        cells = moved[1:-cliques]
-        highest = np.maximum.reduceat(cells, groups.starts, axis=0)
-        norms = highest + np.log(groups.sums(np.exp(cells - highest[groups.of_cell])))
-        logs = cells - norms[groups.of_cell]
-        counts, above = groups.counts(np.exp(logs), np.exp(moved[0]))
-        return _Table(counts, above, logs, norms, np.exp(moved[-cliques:]))
-
-    def _of_a(self, table: _Table) -> tuple[np.ndarray, np.ndarray]:
-        """a of each group, and of each group's cells together."""
-        of_group = table.concentrations[self.groups.cliques]
-        return of_group, self.groups.sizes * of_group
+        cells = moved[1:-layers]
+        highest = np.maximum.reduceat(cells, tree.starts, axis=0)
+        norms = highest + np.log(tree.sums(np.exp(cells - highest[tree.of_cell])))
+        logs = cells - norms[tree.of_cell]
+        counts, above = tree.counts(np.exp(logs), np.exp(moved[0]))
+        return _Table(counts, above, logs, norms, np.exp(moved[-layers:]))
 
     def _of_shares(self, table: _Table) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """The logarithm of s^(a - 1) of shares s, and its slopes in log s and in a.
@@ -451,8 +404,8 @@ class _Chain:
 
             (s + t)^(a - 1) + t^(a - 1) / a exp(-s / t).
         """
-        of_cell, least = self.groups.of_cell, self._least
-        a = table.concentrations[self.groups.cliques][of_cell]
+        tree, least = self.tree, self._least
+        a = tree.shares * table.concentrations[tree.layer_of][tree.of_cell]
         shares = np.exp(table.logs)
         above, log_least = np.log(shares + least), np.log(least)
         first = (a - 1) * above
@@ -465,45 +418,38 @@ class _Chain:
     def _log_density(self, states: np.ndarray) -> np.ndarray:
         """Log density of states given the release."""
         with np.errstate(all="ignore"):
-            table, groups = self.table(states), self.groups
-            a, together = self._of_a(table)
+            table = self.table(states)
             misfit = 0.5 * self._precision * np.square(self._released - table.counts)
             of_cells = self._of_shares(table)[0] + table.logs - misfit
-            of_groups = (
-                gammaln(together)
-                - groups.sizes * gammaln(a)
-                - 0.5 * np.square((table.norms - self._usual) / self._width)
-            )
+            of_groups = -0.5 * np.square((table.norms - self._usual) / self._width)
             logs = np.log(table.concentrations)
-            standard = (logs - _CENTER) / _DEVIATION
+            away = logs - self._usual_a
             beyond = np.maximum(logs - self._most, 0) / _BEYOND
             return (
                 of_cells.sum(axis=0)
                 + of_groups.sum(axis=0)
+                + self._prior.log_norm(table.concentrations)
                 + np.log(table.above[0])
-                - 0.5 * (np.square(standard) + np.square(beyond)).sum(axis=0)
+                - 0.5 * (away * (self._sharp @ away) + np.square(beyond)).sum(axis=0)
             )
 
     def _slope(self, states: np.ndarray) -> np.ndarray:
         """The gradient of ``_log_density``."""
         with np.errstate(all="ignore"):
-            table, groups = self.table(states), self.groups
-            a, together = self._of_a(table)
-            of_cell, proportions = groups.of_cell, np.exp(table.logs)
+            table, tree = self.table(states), self.tree
+            proportions = np.exp(table.logs)
             direct = self._precision * (self._released - table.counts)
-            of_counts = direct
-            for _ in range(groups.depth + 1):
-                of_above = groups.sums(of_counts * proportions)
-                of_counts = direct + groups.above.T @ of_above
+            of_counts, of_above = tree.slopes(direct, proportions)
             _, of_shares, of_share_a = self._of_shares(table)
             of_logs = of_counts * table.counts + 1 + of_shares
-            of_norms = -(table.norms - self._usual) / self._width**2 - groups.sums(of_logs)
-            of_cells = of_logs + of_norms[of_cell] * proportions
-            of_a = groups.sums(of_share_a) + groups.sizes * (psi(together) - psi(a))
-            first = np.flatnonzero(np.diff(groups.cliques, prepend=-1))
-            of_concentrations = table.concentrations * np.add.reduceat(of_a, first, axis=0)
+            of_norms = -(table.norms - self._usual) / self._width**2 - tree.sums(of_logs)
+            of_cells = of_logs + of_norms[tree.of_cell] * proportions
+            first = [layer.cells.start for layer in tree.layers]
+            of_a = np.add.reduceat(tree.shares * of_share_a, first, axis=0)
+            of_a += self._prior.slope(table.concentrations)
+            of_concentrations = table.concentrations * of_a
             logs = np.log(table.concentrations)
-            of_concentrations -= (logs - _CENTER) / _DEVIATION**2
+            of_concentrations -= self._sharp @ (logs - self._usual_a)
             of_concentrations -= np.maximum(logs - self._most, 0) / _BEYOND**2
             of_total = of_above[:1] * table.above[:1] + 1
             return self._scale * np.vstack([of_total, of_cells, of_concentrations])
