@@ -81,6 +81,34 @@ class Block:
         )
 
     @property
+    def curves(self) -> dict[str, dict[int, float]]:
+        """Of each smooth, the numbers of the columns whose weights have a common scale, and what
+        multiple of it is theirs.
+        """
+        scales = {
+            name: factor.scales
+            for name, factor in self.factors.items()
+            if isinstance(factor, Number) and factor.scales
+        }
+        return {
+            name: {
+                index: scale
+                for index, scale in zip(self.terms[name], of_columns, strict=True)
+                if scale
+            }
+            for name, of_columns in scales.items()
+        }
+
+    @property
+    def monotone(self) -> dict[str, tuple[int, ...]]:
+        """Of each monotone effect, the numbers of its columns."""
+        return {
+            name: self.terms[name]
+            for name, factor in self.factors.items()
+            if isinstance(factor, Number) and factor.steps
+        }
+
+    @property
     def mixture(self) -> np.ndarray:
         """float64[1 + P, 1 + P]: (1, scaled columns) times this are (1, fitted columns)."""
         return mixture(self.residuals, len(self.columns))
@@ -109,7 +137,7 @@ class Block:
     def _words(self, component: Part) -> str:
         factor = self.factors[component.factor]
         if isinstance(factor, Number):
-            return "1 more"
+            return factor.steps[component.entry] if factor.steps else "1 more"
         labels = factor.labels
         return (
             f"{labels[component.entry]} against {labels[factor.reference]}"
@@ -127,7 +155,7 @@ class Block:
             factor = self.factors[component.factor]
             words.append(
                 self._words(component)
-                if isinstance(factor, Levels)
+                if isinstance(factor, Levels) or factor.steps
                 else f"{1 / component.scale:g} more"
             )
         return _TIMES.join(words)

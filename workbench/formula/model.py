@@ -30,12 +30,14 @@ from workbench.formula.priors import text_of
 from workbench.formula.records import Columns, columns_of_formula
 from workbench.formula.regression import (
     INTERCEPT,
+    LINES,
     WEIGHTS,
     Joint,
     MeanField,
     Regression,
     sites_of,
 )
+from workbench.formula.shapes import Curve, Monotone, scale_of
 from workbench.models import LinearPredictor, Model, NormalResiduals, OwnUnits, clip_share, pictures
 from workbench.models.outcomes import Outcome
 from workbench.posterior.noise_aware import LARGEST
@@ -104,7 +106,8 @@ class FormulaModel(Model):
             for line in self.lines
             if line.site == INTERCEPT
             or (line.site == WEIGHTS and line.names[0] in of_bases)
-            or (line.site != WEIGHTS and self.responses)
+            or line.site in map(scale_of, block.curves)
+            or (line.site not in (WEIGHTS, *block.monotone) and self.responses)
             for name in line.names
             if name in self._declared.priors
         ]
@@ -365,7 +368,9 @@ def _regression(columns: Columns, lines: tuple[PriorLine, ...]) -> Regression:
         return [line.prior for line in lines if line.site == site]
 
     intercept, design = of(INTERCEPT), columns.design
+    curves, monotone = design.block.curves, design.block.monotone
     shared = {effects.name: design.shared(effects, bool(intercept)) for effects in design.groups}
+    shaped = [place + bool(intercept) for shape in (curves | monotone).values() for place in shape]
     return Regression(
         columns.family,
         columns.response,
@@ -375,7 +380,15 @@ def _regression(columns: Columns, lines: tuple[PriorLine, ...]) -> Regression:
         intercept[0] if intercept else None,
         {effects.name: of(sd_of(effects.name)) for effects in design.groups},
         {name: of(name)[0] for name in columns.family.parameters(columns.response)},
-        {name: matrix for name, matrix in shared.items() if matrix is not None},
+        {
+            name: matrix
+            for name, matrix in shared.items()
+            if matrix is not None and not np.any(matrix[shaped])
+        },
+        [
+            *(Curve(name, scales, of(scale_of(name))[0]) for name, scales in curves.items()),
+            *(Monotone(name, places, of(name)[0]) for name, places in monotone.items()),
+        ],
     )
 
 
@@ -405,14 +418,14 @@ def _quantities(regression: Regression) -> int:
         (len(group.labels) - (group.name in regression.shared)) * len(group.columns)
         for group in regression.groups
     )
-    of_predictor = effects + len(regression.weights) + (regression.intercept is not None)
+    of_predictor = effects + regression.num_weights + (regression.intercept is not None)
     predictors = regression.family.num_predictors(regression.response)
     return of_predictor * predictors + len(regression.parameters)
 
 
 def _is_single(regression: Regression) -> bool:
     """Whether there are weights, one for each column."""
-    return bool(regression.weights) and regression.family.num_predictors(regression.response) == 1
+    return regression.num_weights > 0 and regression.family.num_predictors(regression.response) == 1
 
 
 def _readable(
@@ -421,6 +434,7 @@ def _readable(
     """Draws without the sites that other ones are made of."""
     hidden = {site for name in regression.shared for site in sites_of(name)}
     hidden |= {f"mean_{name}" for name in (INTERCEPT, WEIGHTS)} if hidden else set()
+    hidden |= {LINES, *(shape.name for shape in regression.shapes)}
     return {name: values for name, values in draws.items() if name not in hidden}
 
 
@@ -429,10 +443,14 @@ def _coordinates(regression: Regression, dataset: Dataset) -> dict[str, Any]:
     several = regression.family.num_predictors(response) > 1
     levels = list(response.levels[1:])
     coordinates: dict[str, Any] = (
-        {WEIGHTS: (names, levels) if several else names} if regression.weights else {}
+        {WEIGHTS: (names, levels) if several else names} if regression.num_weights else {}
     )
     if several:
         coordinates[INTERCEPT] = levels
+    if several:
+        coordinates |= {
+            scale_of(shape.name): levels for shape in regression.shapes if isinstance(shape, Curve)
+        }
     for effects in regression.groups:
         columns = list(effects.columns)
         coordinates[sd_of(effects.name)] = (columns, levels) if several else columns
@@ -479,7 +497,8 @@ def _with_residuals(
         regression.family,
         regression.response.bounds if regression.family.normal_scale else (-1.0, 1.0),
     )
-    if linear is None or not family.normal_scale or family.link != "identity" or regression.groups:
+    has_others = regression.groups or regression.shapes
+    if linear is None or not family.normal_scale or family.link != "identity" or has_others:
         return linear
     if regression.response.through_origin:  # the predictor is 0 in the middle of these
         largest = max(map(abs, bounds))
@@ -557,7 +576,7 @@ def _square(block: Block, indices: tuple[int, ...], fillings: Mapping[str, float
 
 
 def _filled(factor: Factor, fillings: Mapping[str, float]) -> float:
-    if not isinstance(factor, Number) or factor.sums_to_one:
+    if not isinstance(factor, Number) or factor.sums_to_one or factor.scales:
         return 1.0
     return max((fillings.get(name, 1.0) for name in factor.columns), default=1.0)
 
