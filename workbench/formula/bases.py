@@ -1,13 +1,13 @@
 """Bases of several columns for one number over its declared range: polynomials, splines, smooths.
 
 A smooth is a smoothing spline, whose prior prefers curves f with a small integral of f''^2, in the
-basis of Demmler and Reinsch. Over numbers that are uniform in [-1, 1] that is the line and the modes
-in which a free beam vibrates. They are orthogonal, and so are their second derivatives, so weights
-are independent under the prior::
+basis of Demmler and Reinsch: the line, and the modes in which a free beam vibrates. Over [-1, 1]
+they are orthogonal, and so are their second derivatives, so weights are independent::
 
-    f(x) = w_0 x + sum_j w_j mode_j(x),    w_j ~ Normal(0, sd (b_1 / b_j)^2),    b_j about (2j + 1) pi / 4
+    f(x) = w_0 x + sum_j w_j mode_j(x),   w_j ~ Normal(0, sd (b_1 / b_j)^2),   b_j = (2j + 1) pi / 4
 
-The first modes are the best basis of their number (Wood 2003, "Thin plate regression splines").
+(about). The first modes are the best basis of their number (Wood 2003, "Thin plate regression
+splines").
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ __all__ = ["BASES", "Basis", "basis"]
 
 _MOST_DEGREES, _MOST_COLUMNS = 20, 100
 _FEWEST_OF_CURVE, _MOST_OF_CURVE = 3, 30
+_BEAM = 1.1  # its length, in declared ranges: a curve that bends at an end takes fewer modes
 
 
 class Basis(NamedTuple):
@@ -187,7 +188,9 @@ def _smooth(number: Bounded, k: int) -> Basis:
     rates = _rates(count)
 
     def columns(values: np.ndarray) -> np.ndarray:
-        return np.column_stack([values - middle, _modes((values - middle) / reach, rates)])
+        return np.column_stack(
+            [values - middle, _modes((values - middle) / (_BEAM * reach), rates)]
+        )
 
     labels = ["linear", *(str(mode) for mode in range(1, count + 1))]
     bounds = np.vstack([[-reach, reach], np.tile([-1.0, 1.0], (count, 1))])
