@@ -530,6 +530,7 @@ class PreparedFit:
                 metrics={} if evaluate is None else evaluate(self.step.unconstrained(self._end)),
             )
         posterior = self._posterior(last)
+        draws = posterior.guide if posterior.draws is None else posterior.draws
         _memory.tidy()  # of what compiling took
         result = FitResult(
             status=last.status,
@@ -544,7 +545,7 @@ class PreparedFit:
                 **self.spec.run_settings(),
             },
             params=by_name(last.params),
-            draws=posterior.guide if posterior.draws is None else posterior.draws,
+            draws=draws,
             variational_draws={} if posterior.draws is None else posterior.guide,
             gradient_norms=posterior.norms,
             convergence=posterior.convergence,
@@ -552,6 +553,7 @@ class PreparedFit:
                 *self._guesses(),
                 *posterior.cautions,
                 *self._cuts(posterior.norms),
+                *self.model.doubts(draws),
                 *self.model.cautions,
             ),
             posterior_kind="variational" if posterior.draws is None else "noise-aware",

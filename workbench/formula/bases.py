@@ -27,7 +27,6 @@ __all__ = ["BASES", "Basis", "basis"]
 
 _MOST_DEGREES, _MOST_COLUMNS = 20, 100
 _FEWEST_OF_CURVE, _MOST_OF_CURVE = 3, 30
-_BEAM = 1.1  # its length, in declared ranges: a curve that bends at an end takes fewer modes
 
 
 class Basis(NamedTuple):
@@ -185,12 +184,11 @@ def _check_smooth(formula: str, call: ast.Call) -> None:
 def _smooth(number: Bounded, k: int) -> Basis:
     count = _validate.integer("k", k, at_least=_FEWEST_OF_CURVE, at_most=_MOST_OF_CURVE) - 2
     middle, reach = number.low / 2 + number.high / 2, number.high / 2 - number.low / 2
-    rates = _rates(count)
+    # longer than the range by about half a bend: a curve that bends at its end takes fewer modes
+    rates, beam = _rates(count), reach * k / (k - 1)
 
     def columns(values: np.ndarray) -> np.ndarray:
-        return np.column_stack(
-            [values - middle, _modes((values - middle) / (_BEAM * reach), rates)]
-        )
+        return np.column_stack([values - middle, _modes((values - middle) / beam, rates)])
 
     labels = ["linear", *(str(mode) for mode in range(1, count + 1))]
     bounds = np.vstack([[-reach, reach], np.tile([-1.0, 1.0], (count, 1))])

@@ -68,9 +68,11 @@ class Block:
 
     @property
     def numbers(self) -> frozenset[int]:
-        """The columns that are not made of zeros and ones alone."""
+        """The columns that are not made of zeros and ones alone, and that others may replace: those
+        of smooths have a prior of their own.
+        """
         has_numbers = {
-            name: isinstance(factor, Number) and not factor.is_truth
+            name: isinstance(factor, Number) and not (factor.is_truth or factor.scales)
             for name, factor in self.factors.items()
         }
         columns = enumerate(self.columns)

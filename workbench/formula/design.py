@@ -295,8 +295,7 @@ class Design:
         :param named: the names of ``priors=``: columns whose weights have them stay as they are
             written.
         """
-        curved = {index for curve in self.block.curves.values() for index in curve}
-        geometry = self._geometry(self.block, _named(self.block, named) | curved)
+        geometry = self._geometry(self.block, _named(self.block, named))
         cautions, groups = list(geometry.warnings), []
         block = replace(self.block, residuals=geometry.residuals)
         for effects in self.groups:

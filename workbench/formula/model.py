@@ -24,7 +24,7 @@ from workbench.formula.design import Design, DesignWarning, sd_of
 from workbench.formula.factors import Factor, Number
 from workbench.formula.families import Family, get
 from workbench.formula.new_groups import NewGroups
-from workbench.formula.parsing import Parsed, parse
+from workbench.formula.parsing import Parsed, parse, refused
 from workbench.formula.prior_table import PriorLine, checked_priors, prior_lines, rescaled_priors
 from workbench.formula.priors import text_of
 from workbench.formula.records import Columns, columns_of_formula
@@ -53,6 +53,11 @@ _OF_GROUPS = (
 _OF_PARAMETERS = (
     "With effects of groups, estimates of {parameters} may be off by more than their intervals say."
 )
+_TOO_FEW = (
+    "The last bends of {name} are clear, so it may have more of them than k allows, and its bands "
+    "may be too narrow: write a larger k, or declare a narrower range."
+)
+_LAST, _CLEAR = 2, 3.0  # bends, and standard deviations of their weights
 _VISIBLE, _VISIBLE_IF_IT_CANCELS = 100.0, 1000.0  # N epsilon / |x|^2, from which C is adapted
 
 
@@ -191,6 +196,16 @@ class FormulaModel(Model):
         censored there.
         """
         return self.columns.beside_target(y)
+
+    def doubts(self, draws: Mapping[str, np.ndarray]) -> list[str]:
+        """See ``Model.doubts``: curves whose last bends are clear, so further ones would be too."""
+        words = []
+        curves = self.columns.design.block.curves if WEIGHTS in draws else {}
+        for name, scales in curves.items():
+            last = draws[WEIGHTS][:, list(scales)[-_LAST:]]
+            if np.any(np.abs(last.mean(axis=0)) > _CLEAR * last.std(axis=0)):
+                words.append(_TOO_FEW.format(name=name))
+        return words
 
     @property
     def target_words(self) -> str:
@@ -369,6 +384,11 @@ def _regression(columns: Columns, lines: tuple[PriorLine, ...]) -> Regression:
 
     intercept, design = of(INTERCEPT), columns.design
     curves, monotone = design.block.curves, design.block.monotone
+    if monotone and columns.family.num_predictors(columns.response) > 1:
+        raise refused(
+            design.parsed.text,
+            f"has {next(iter(monotone))} for a response of levels without order: write C().",
+        )
     shared = {effects.name: design.shared(effects, bool(intercept)) for effects in design.groups}
     shaped = [place + bool(intercept) for shape in (curves | monotone).values() for place in shape]
     return Regression(
