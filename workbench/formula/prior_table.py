@@ -10,6 +10,7 @@ import numpyro.distributions as dist
 
 from workbench import _validate
 from workbench.formula.design import Design, sd_of
+from workbench.formula.factors import Factor
 from workbench.formula.families import Family, Response
 from workbench.formula.parsing import term_name
 from workbench.formula.priors import prior_of, text_of
@@ -162,18 +163,14 @@ def _defaults(
             continue
         is_line = term_of[index] in block.curves
         names = (name,) if is_line else tuple(dict.fromkeys((name, term_of[index])))
-        width = math.prod(
-            widths.get(
-                getattr(block.factors[component.factor], "curve_of", "") or component.factor, 1.0
-            )
-            for component in block.columns[index]
-        )
+        factors = [block.factors[component.factor] for component in block.columns[index]]
+        width = math.prod(_width(factor, widths) for factor in factors)
         slope = dist.Normal(0.0, family.slope_scale(response) * width)
         lines.append(PriorLine(names, WEIGHTS, block.fitted_words(index), slope))
     for name in block.curves:
         # a curve in x of a column that is wider than its spread by a factor has the same shape if
         # sd is larger by the power 3/2 of it, as the smoothing spline's prior is
-        width = widths.get(block.factors[name].curve_of, 1.0) ** 1.5
+        width = _width(block.factors[name], widths) ** 1.5
         sd = dist.HalfNormal(family.slope_scale(response) * width)
         words = f"standard deviation of the first bend of {name}; later ones have less"
         lines.append(PriorLine((scale_of(name),), scale_of(name), words, sd))
@@ -193,3 +190,7 @@ def _defaults(
             words = f"logit of {words}"
         lines.append(PriorLine((name,), name, words, prior))
     return lines
+
+
+def _width(factor: Factor, widths: Mapping[str, float]) -> float:
+    return widths.get(getattr(factor, "curve_of", "") or factor.name, 1.0)

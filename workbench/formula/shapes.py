@@ -48,7 +48,7 @@ class Curve:
         """A draw, float[columns], or float[columns, predictors] where there are several."""
         several = (predictors,) if predictors else ()
         sd = numpyro.sample(scale_of(self.name), self.sd.expand(several).to_event(len(several)))
-        scales = np.float32(list(self.columns.values()))
+        scales = np.array([*self.columns.values()], np.float32)
         scale = jnp.reshape(scales, (-1, *(1 for _ in several))) * sd
         return numpyro.sample(self.name, dist.Normal(0.0, scale).to_event(scale.ndim))
 
