@@ -530,7 +530,6 @@ class PreparedFit:
                 metrics={} if evaluate is None else evaluate(self.step.unconstrained(self._end)),
             )
         posterior = self._posterior(last)
-        draws = posterior.guide if posterior.draws is None else posterior.draws
         _memory.tidy()  # of what compiling took
         result = FitResult(
             status=last.status,
@@ -545,7 +544,7 @@ class PreparedFit:
                 **self.spec.run_settings(),
             },
             params=by_name(last.params),
-            draws=draws,
+            draws=(draws := posterior.guide if posterior.draws is None else posterior.draws),
             variational_draws={} if posterior.draws is None else posterior.guide,
             gradient_norms=posterior.norms,
             convergence=posterior.convergence,

@@ -1,13 +1,13 @@
 """Bases of several columns for one number over its declared range: polynomials, splines, smooths.
 
 A smooth is a smoothing spline, whose prior prefers curves f with a small integral of f''^2, in the
-basis of Demmler and Reinsch: the line, and the modes in which a free beam vibrates. Over [-1, 1]
-they are orthogonal, and so are their second derivatives, so weights are independent::
+basis of Demmler and Reinsch: the line, and the modes in which a free beam vibrates. They are
+orthogonal over the beam, and so are their second derivatives, so weights are independent::
 
-    f(x) = w_0 x + sum_j w_j mode_j(x),   w_j ~ Normal(0, sd (b_1 / b_j)^2),   b_j = (2j + 1) pi / 4
+    f(x) = w_0 x + sum_j w_j mode_j(x),    w_j ~ Normal(0, sd (b_1 / b_j)^2)
 
-(about). The first modes are the best basis of their number (Wood 2003, "Thin plate regression
-splines").
+with rates b_j of about (2j + 1) pi / 4 on [-1, 1]. The first modes are the best basis of their
+number (Wood 2003, "Thin plate regression splines").
 """
 
 from __future__ import annotations

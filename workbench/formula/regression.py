@@ -147,27 +147,26 @@ class Regression:
 
     def _weights(self, shift: jax.Array | None) -> jax.Array:
         """All weights plus ``shift``; those of shapes are latents of their own."""
-        several, prior = self._predictors, None
-        if self.weights:
-            prior = side_by_side(self.weights, self._predictors)
+        several = self._predictors
         if not self.shapes:
-            return _with(WEIGHTS, prior, shift)
+            return _with(WEIGHTS, side_by_side(self.weights, several), shift)
         of_shapes = [shape.weights(several) for shape in self.shapes]
         shaped = [column for shape in self.shapes for column in shape.columns]
         others = np.setdiff1d(np.arange(self.num_weights), shaped)
         places = np.argsort([*others, *shaped])
-        if shift is not None:
-            shift = shift[others]
 
         def joined(of_others: jax.Array) -> jax.Array:
             return jnp.concatenate([of_others, *of_shapes])[places]
 
-        if prior is None:
-            return numpyro.deterministic(
-                WEIGHTS, joined(jnp.zeros((0, several)[: 1 + bool(several)]))
-            )
-        total = numpyro.sample(LINES, prior if shift is None else moved(prior, shift))
-        numpyro.deterministic(WEIGHTS, joined(total if shift is None else total - shift))
+        if not self.weights:
+            return numpyro.deterministic(WEIGHTS, joined(jnp.zeros(0)))
+        prior = side_by_side(self.weights, several)
+        if shift is None:
+            total = lines = numpyro.sample(LINES, prior)
+        else:
+            total = numpyro.sample(LINES, moved(prior, shift[others]))
+            lines = total - shift[others]
+        numpyro.deterministic(WEIGHTS, joined(lines))
         return joined(total)
 
     def _of_means(
