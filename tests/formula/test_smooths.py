@@ -1,6 +1,7 @@
 """Curves and monotone effects: columns, priors, and what becomes of them in a result."""
 
 import dataclasses
+import json
 
 import jax
 import jax.numpy as jnp
@@ -14,7 +15,9 @@ from scipy import linalg, stats
 
 import workbench as wb
 from tests import fakes
+from tests.conftest import shell_words
 from workbench import ArgumentError
+from workbench.cli import main
 from workbench.formula.shapes import OneSign, scale_of
 from workbench.record_model.traces import log_density
 
@@ -378,6 +381,26 @@ def test_a_result_comes_back_from_its_folder(fitted, tmp_path):
     pd.testing.assert_frame_equal(loaded.coefficients(), result.coefficients(), rtol=1e-5)
     rows = frame_of(5)
     assert loaded.predict(rows) == pytest.approx(result.predict(rows), rel=1e-5)
+
+
+def test_the_shell_fits_curves_and_steps(tmp_path, capsys):
+    frame_of(60).to_csv(tmp_path / "t.csv", index=False)
+    declared = wb.data.Schema.from_declaration(SCHEMA).to_dict()
+    (tmp_path / "schema.json").write_text(json.dumps(declared))
+    with fakes.installed():
+        code = main.main(
+            shell_words(
+                "fit --epsilon 5 --iterations 5 --formula 'y ~ s(x, k=5) + mo(e)' --data",
+                tmp_path / "t.csv",
+                "--schema",
+                tmp_path / "schema.json",
+                "--out",
+                tmp_path / "out",
+            )
+        )
+    assert code == 0
+    assert "share of mo(e)[top]" in capsys.readouterr().out
+    assert "sd of s(x, k=5)" in wb.load(tmp_path / "out").coefficients().index
 
 
 def test_last_bends_that_are_clear_are_announced(fitted):

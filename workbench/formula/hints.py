@@ -37,7 +37,7 @@ CALLS = MappingProxyType(
         ),
         **_all(
             "ns rcs rcspline cr cc cs lo smooth",
-            f"{_ROWS}write bs(x, df=5), whose knots are public, or s(x), whose smoothness is learnt",
+            f"{_ROWS}write bs(x, df=5), whose knots are public, or s(x), a smooth",
         ),
         **_all("te ti t2", "is a smooth of several columns: write a curve for each, s(x) + s(z)"),
         **_all(
