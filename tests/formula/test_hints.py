@@ -3,9 +3,11 @@ parser sees them.
 """
 
 import itertools
+import re
 import time
 import unicodedata
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -18,7 +20,9 @@ from tests.conftest import examples
 from workbench import ArgumentError
 from workbench.data import Schema
 from workbench.formula import hints
+from workbench.formula.bases import BASES
 from workbench.formula.design import design_of
+from workbench.formula.expressions import FUNCTIONS
 from workbench.formula.families import FAMILIES, get
 from workbench.formula.parsing import Group, parse, term_name
 
@@ -492,3 +496,21 @@ def test_an_empty_table_has_too_few_rows():
     model = wb.models.formula("y ~ x", schema={"y": (0, 1), "x": (0, 1)})
     for rows in (0, 1):
         assert "has too few rows" in refusal(model.dataset, frame.head(rows)).expectation
+
+
+def test_the_page_has_all_that_a_formula_understands():
+    """Each call in the tables of docs/formulas.md makes a design, and they have all functions."""
+    page = (Path(__file__).parents[2] / "docs" / "formulas.md").read_text(encoding="utf-8")
+    numbers = page[page.index("## Numbers and transforms") :].split("\n\n")
+    table = next(block for block in numbers if block.startswith("| write | for |"))
+    spans = [
+        span for row in table.splitlines() for span in re.findall(r"`([^`]+)`", row.split("|")[1])
+    ]
+    schema = {"x": wb.data.Numeric(1, 99, missing=True), "y": (1, 9), "r": (1, 9)}
+    levels = {"x": (1, 3, int), "r": (1, 9)}
+    named = set()
+    for span in spans:
+        term = span if "(" in span else f"{span}(x)"
+        named.add(term.partition("(")[0])
+        wb.models.formula(f"r ~ {term}", schema=levels if term.startswith("mo") else schema)
+    assert named == {*FUNCTIONS, *BASES, "mo", "missing"}

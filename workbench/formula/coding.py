@@ -68,9 +68,11 @@ class Block:
 
     @property
     def numbers(self) -> frozenset[int]:
-        """The columns that are not made of zeros and ones alone."""
+        """The columns that are not made of zeros and ones alone, and that others may replace: those
+        of smooths have a prior of their own.
+        """
         has_numbers = {
-            name: isinstance(factor, Number) and not factor.is_truth
+            name: isinstance(factor, Number) and not (factor.is_truth or factor.scales)
             for name, factor in self.factors.items()
         }
         columns = enumerate(self.columns)
@@ -79,6 +81,34 @@ class Block:
             for index, components in columns
             if any(has_numbers[component.factor] for component in components)
         )
+
+    @property
+    def curves(self) -> dict[str, dict[int, float]]:
+        """Of each smooth, the numbers of the columns whose weights have a common scale, and what
+        multiple of it is theirs.
+        """
+        scales = {
+            name: factor.scales
+            for name, factor in self.factors.items()
+            if isinstance(factor, Number) and factor.scales
+        }
+        return {
+            name: {
+                index: scale
+                for index, scale in zip(self.terms[name], of_columns, strict=True)
+                if scale
+            }
+            for name, of_columns in scales.items()
+        }
+
+    @property
+    def monotone(self) -> dict[str, tuple[int, ...]]:
+        """Of each monotone effect, the numbers of its columns."""
+        return {
+            name: self.terms[name]
+            for name, factor in self.factors.items()
+            if isinstance(factor, Number) and factor.steps
+        }
 
     @property
     def mixture(self) -> np.ndarray:
@@ -109,7 +139,7 @@ class Block:
     def _words(self, component: Part) -> str:
         factor = self.factors[component.factor]
         if isinstance(factor, Number):
-            return "1 more"
+            return factor.steps[component.entry] if factor.steps else "1 more"
         labels = factor.labels
         return (
             f"{labels[component.entry]} against {labels[factor.reference]}"
@@ -127,7 +157,7 @@ class Block:
             factor = self.factors[component.factor]
             words.append(
                 self._words(component)
-                if isinstance(factor, Levels)
+                if isinstance(factor, Levels) or factor.steps
                 else f"{1 / component.scale:g} more"
             )
         return _TIMES.join(words)

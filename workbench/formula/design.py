@@ -11,7 +11,7 @@ import functools
 import itertools
 import math
 import warnings
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -21,7 +21,7 @@ from workbench.data.columns import Boolean, Categorical, Numeric, indicator_of
 from workbench.data.preprocessing import listed
 from workbench.data.schema import Schema, columns_of
 from workbench.formula.coding import Block, Form, block_of
-from workbench.formula.factors import Levels, Values, factors_of, level_names
+from workbench.formula.factors import Factor, Levels, Values, factors_of, level_names
 from workbench.formula.geometry import SMALLEST, Geometry, geometry_of, left_by_others
 from workbench.formula.parsing import Group, Parsed, refused
 
@@ -122,7 +122,12 @@ class Design:
         blocks = (self.block, *(effects.block for effects in self.groups))
         factors = [factor for block in blocks for factor in block.factors.values()]
         factors += [factor for effects in self.groups for factor in effects.by]
-        return frozenset(factor.column for factor in factors if isinstance(factor, Levels))
+        return frozenset(
+            name
+            for factor in factors
+            if isinstance(factor, Levels) or factor.steps
+            for name in factor.columns
+        )
 
     def values(self, frame: pd.DataFrame) -> Values:
         """The columns that the formula uses, each row from its own cells.
@@ -480,14 +485,17 @@ def design_of(parsed: Parsed, schema: Schema) -> Design:
     parsed = _with_indicators(parsed, schema)
     factors = factors_of(parsed, schema)
 
-    def block(intercept: bool, terms: tuple[tuple[str, ...], ...]) -> Block:
+    def block(
+        intercept: bool, terms: tuple[tuple[str, ...], ...], *, of_groups: bool = False
+    ) -> Block:
+        _check_alone(parsed, factors, terms, of_groups)
         count = sum(math.prod(len(factors[text].labels) for text in term) for term in terms)
         if count > _MOST:
             raise refused(parsed.text, f"may have {count} columns; at most {_MOST} are possible.")
         return block_of(intercept, [tuple(factors[text] for text in term) for term in terms])
 
     groups = tuple(
-        _effects(parsed, schema, group, block(group.intercept, group.terms))
+        _effects(parsed, schema, group, block(group.intercept, group.terms, of_groups=True))
         for group in parsed.groups
     )
     names = {factor.column for effects in groups for factor in effects.by}
@@ -496,6 +504,21 @@ def design_of(parsed: Parsed, schema: Schema) -> Design:
     return Design(
         parsed, Schema(used) if used else None, block(parsed.intercept, parsed.terms), groups
     )
+
+
+def _check_alone(
+    parsed: Parsed, factors: Mapping[str, Factor], terms: Iterable[tuple[str, ...]], of_groups: bool
+) -> None:
+    """:raises ArgumentError: for a curve in an interaction, or one for each group."""
+    for term in terms:
+        alone = [text for text in term if getattr(factors[text], "stands_alone", False)]
+        if alone and (of_groups or len(term) > 1):
+            where = "in a term of groups" if of_groups else "in an interaction"
+            raise refused(
+                parsed.text,
+                f"has {alone[0]} {where}: write it as a term by itself, which all groups and "
+                f"levels share, as in {alone[0]} + C(g).",
+            )
 
 
 def _with_indicators(parsed: Parsed, schema: Schema) -> Parsed:

@@ -129,8 +129,8 @@ def check_calls(formula: str, node: Node) -> None:
         if name not in FUNCTIONS:
             raise refused(
                 formula,
-                f"has {name}(), which is unknown; known are {', '.join(FUNCTIONS)}, C, poly and "
-                "bs.",
+                f"has {name}(), which is unknown; known are {', '.join(FUNCTIONS)}, C, poly, bs, "
+                "s and mo.",
             )
 
 

@@ -5,6 +5,7 @@ levels.
 from __future__ import annotations
 
 import ast
+import itertools
 import math
 import re
 from collections.abc import Callable, Mapping
@@ -50,6 +51,9 @@ class Number:
         made.
     :param sums_to_one: whether the squares of a row's columns add up to 1 at most, as splines' do.
     :param is_truth: whether values are 0/1 and must not be rescaled, as for categories.
+    :param scales: of a smooth, as ``Basis`` has them.
+    :param curve_of: of a smooth, the text of its number.
+    :param steps: of a monotone effect, what 1 more of each column compares.
     """
 
     name: str
@@ -59,6 +63,14 @@ class Number:
     columns: tuple[str, ...]
     sums_to_one: bool = False
     is_truth: bool = False
+    scales: tuple[float, ...] = ()
+    curve_of: str = ""
+    steps: tuple[str, ...] = ()
+
+    @property
+    def stands_alone(self) -> bool:
+        """Whether its weights have a prior of their own, and it cannot be in an interaction."""
+        return bool(self.scales or self.steps)
 
 
 @dataclass(frozen=True, eq=False)
@@ -154,6 +166,8 @@ def _factor(parsed: Parsed, schema: Schema, text: str) -> Factor:
     function = function_name(node)
     if function in ("C", "factor"):
         return _categories(parsed, schema, node)
+    if function == "mo":
+        return _monotone(parsed, schema, node)
     if function == "missing":
         return _missing(parsed, schema, node)
     numbers = _basis if function in BASES else _number
@@ -162,17 +176,7 @@ def _factor(parsed: Parsed, schema: Schema, text: str) -> Factor:
 
 def _categories(parsed: Parsed, schema: Schema, call: ast.Call) -> Levels:
     """``C(x)`` or ``C(x, Treatment("b"))``."""
-    if not call.args or not isinstance(call.args[0], ast.Name):
-        raise refused(parsed.text, "must name a column in C(), whose levels schema= declares.")
-    name = parsed.quoted.get(call.args[0].id, call.args[0].id)
-    column = declared_column(parsed, schema.columns, name)
-    if level_names(column) is None:
-        raise refused(
-            parsed.text,
-            f"has C({name}), but {name} is declared as numbers: declare its values, as in "
-            f"schema={{{name!r}: ['a', 'b']}}, or a range of whole numbers, as in (1, 5, int).",
-            DECLARATION,
-        )
+    name, column = _column_of_levels(parsed, schema, call)
     arguments = [*call.args[1:], *(keyword.value for keyword in call.keywords)]
     of_numbers = isinstance(column, Numeric)
     if not arguments:
@@ -197,6 +201,49 @@ def _categories(parsed: Parsed, schema: Schema, call: ast.Call) -> Levels:
             f"Treatment({(level_names(column) or ('a',))[-1]!r})). Levels come from schema=.",
         )
     return _levels(f"C({name}, Treatment({reference!r}))", column, name, text_of(reference))
+
+
+def _column_of_levels(parsed: Parsed, schema: Schema, call: ast.Call) -> tuple[str, Column]:
+    """The column that a call such as ``C(x)`` names."""
+    function = function_name(call)
+    if not call.args or not isinstance(call.args[0], ast.Name):
+        words = f"must name a column in {function}(), whose levels schema= declares."
+        raise refused(parsed.text, words)
+    name = parsed.quoted.get(call.args[0].id, call.args[0].id)
+    column = declared_column(parsed, schema.columns, name)
+    if level_names(column) is None:
+        raise refused(
+            parsed.text,
+            f"has {function}({name}), but {name} is declared as numbers: declare its values, as in "
+            f"schema={{{name!r}: ['a', 'b']}}, or a range of whole numbers, as in (1, 5, int).",
+            DECLARATION,
+        )
+    return name, column
+
+
+def _monotone(parsed: Parsed, schema: Schema, call: ast.Call) -> Number:
+    """``mo(x)``: for each level but the first whether x is at least that."""
+    name, column = _column_of_levels(parsed, schema, call)
+    if len(call.args) > 1 or call.keywords:
+        words = f"must write mo({name}) without more: all shares of the effect are as likely."
+        raise refused(parsed.text, words)
+    labels = level_names(column) or ()
+    if len(labels) < 3 or getattr(column, "other", False):
+        raise refused(
+            parsed.text,
+            f"has mo({name}), which needs at least three levels in order, declared from low to "
+            f"high and without others: write C({name}).",
+        )
+    text, thresholds = f"mo({name})", np.arange(1, len(labels))
+    return Number(
+        text,
+        tuple(f"{text}[{label}]" for label in labels[1:]),
+        np.tile([0.0, 1.0], (len(thresholds), 1)),
+        lambda values: (values.levels[name][:, None] >= thresholds).astype(np.float64),
+        (name,),
+        is_truth=True,
+        steps=tuple(f"{upper} against {lower}" for lower, upper in itertools.pairwise(labels)),
+    )
 
 
 def _levels(text: str, column: Column, name: str, reference: str | None) -> Levels:
@@ -292,13 +339,14 @@ def _basis(parsed: Parsed, schema: Schema, call: ast.Call, name: str) -> Number:
         raise refused(parsed.text, f"must name a column in {name}.")
     inner = _number(parsed, schema, call.args[0], name)
     low, high = inner.bounds[0]
-    labels, columns, bounds = basis(parsed.text, call, Bounded(float(low), float(high)))
-    labels = [f"{name}[{label}]" for label in labels]
+    made = basis(parsed.text, call, Bounded(float(low), float(high)))
     return Number(
         name,
-        tuple(labels),
-        bounds,
-        lambda values: columns(inner.compute(values)[:, 0]),
+        tuple(f"{name}[{label}]" for label in made.labels),
+        made.bounds,
+        lambda values: made.compute(inner.compute(values)[:, 0]),
         inner.columns,
         function_name(call) == "bs",
+        scales=made.scales,
+        curve_of=unquoted(ast.unparse(call.args[0]), parsed.quoted) if made.scales else "",
     )

@@ -36,16 +36,17 @@ CALLS = MappingProxyType(
             f"{_ROWS}write comparisons with public numbers, as in I(age > 65)",
         ),
         **_all(
-            "ns rcs rcspline cr cc cs te ti t2 s lo smooth",
-            f"{_ROWS}write bs(x, df=5), whose knots are public",
+            "ns rcs rcspline cr cc cs lo smooth",
+            f"{_ROWS}write bs(x, df=5), whose knots are public, or s(x), a smooth",
         ),
+        **_all("te ti t2", "is a smooth of several columns: write a curve for each, s(x) + s(z)"),
         **_all(
             "lag lead diff cumsum",
             f"{_ROWS}compute the column per person before you pass the table",
         ),
         **_all("hashed", f"{_ROWS}write C(x) for a column whose values are declared"),
         **_all("factor", "stands inside another call: write C(x) by itself"),
-        **_all("ordered as.ordered mo", "has no orders of categories here: write C(x)"),
+        **_all("ordered as.ordered", "is mo(x), for a monotone effect, or C(x)"),
         **_all("relevel", "names a reference level: write C(x, Treatment('b'))"),
         **_all("interaction", "is an interaction: write a:b"),
         **_all(
@@ -68,7 +69,7 @@ CALLS = MappingProxyType(
         ),
         **_all("identity Identity", "is not needed: write the column's name"),
         **_all("offset", "stands inside another term: write + offset(log(exposure)) by itself"),
-        **_all("gp hsgp", "is a Gaussian process, which is not here: write bs(x, df=5)"),
+        **_all("gp hsgp", "is a Gaussian process, which is not here: write s(x, k=10)"),
         **_all("mm mmc", "is a term of several memberships, which is not here"),
         **_all(
             "me mi",

@@ -24,18 +24,20 @@ from workbench.formula.design import Design, DesignWarning, sd_of
 from workbench.formula.factors import Factor, Number
 from workbench.formula.families import Family, get
 from workbench.formula.new_groups import NewGroups
-from workbench.formula.parsing import Parsed, parse
+from workbench.formula.parsing import Parsed, parse, refused
 from workbench.formula.prior_table import PriorLine, checked_priors, prior_lines, rescaled_priors
 from workbench.formula.priors import text_of
 from workbench.formula.records import Columns, columns_of_formula
 from workbench.formula.regression import (
     INTERCEPT,
+    LINES,
     WEIGHTS,
     Joint,
     MeanField,
     Regression,
     sites_of,
 )
+from workbench.formula.shapes import Curve, Monotone, scale_of
 from workbench.models import LinearPredictor, Model, NormalResiduals, OwnUnits, clip_share, pictures
 from workbench.models.outcomes import Outcome
 from workbench.posterior.noise_aware import LARGEST
@@ -51,6 +53,11 @@ _OF_GROUPS = (
 _OF_PARAMETERS = (
     "With effects of groups, estimates of {parameters} may be off by more than their intervals say."
 )
+_TOO_FEW = (
+    "The last bends of {name} are clear, so it may have more of them than k allows, and its bands "
+    "may be too narrow: write a larger k, or declare a narrower range."
+)
+_LAST, _CLEAR = 2, 3.0  # bends, and standard deviations of their weights
 _VISIBLE, _VISIBLE_IF_IT_CANCELS = 100.0, 1000.0  # N epsilon / |x|^2, from which C is adapted
 
 
@@ -104,7 +111,8 @@ class FormulaModel(Model):
             for line in self.lines
             if line.site == INTERCEPT
             or (line.site == WEIGHTS and line.names[0] in of_bases)
-            or (line.site != WEIGHTS and self.responses)
+            or line.site in map(scale_of, block.curves)
+            or (line.site not in (WEIGHTS, *block.monotone) and self.responses)
             for name in line.names
             if name in self._declared.priors
         ]
@@ -188,6 +196,16 @@ class FormulaModel(Model):
         censored there.
         """
         return self.columns.beside_target(y)
+
+    def doubts(self, draws: Mapping[str, np.ndarray]) -> list[str]:
+        """See ``Model.doubts``: curves whose last bends are clear, so further ones would be too."""
+        words = []
+        curves = self.columns.design.block.curves if WEIGHTS in draws else {}
+        for name, scales in curves.items():
+            last = draws[WEIGHTS][:, list(scales)[-_LAST:]]
+            if np.any(np.abs(last.mean(axis=0)) > _CLEAR * last.std(axis=0)):
+                words.append(_TOO_FEW.format(name=name))
+        return words
 
     @property
     def target_words(self) -> str:
@@ -365,7 +383,14 @@ def _regression(columns: Columns, lines: tuple[PriorLine, ...]) -> Regression:
         return [line.prior for line in lines if line.site == site]
 
     intercept, design = of(INTERCEPT), columns.design
+    curves, monotone = design.block.curves, design.block.monotone
+    if monotone and columns.family.num_predictors(columns.response) > 1:
+        raise refused(
+            design.parsed.text,
+            f"has {next(iter(monotone))} for a response of levels without order: write C().",
+        )
     shared = {effects.name: design.shared(effects, bool(intercept)) for effects in design.groups}
+    shaped = [place + bool(intercept) for shape in (curves | monotone).values() for place in shape]
     return Regression(
         columns.family,
         columns.response,
@@ -375,7 +400,15 @@ def _regression(columns: Columns, lines: tuple[PriorLine, ...]) -> Regression:
         intercept[0] if intercept else None,
         {effects.name: of(sd_of(effects.name)) for effects in design.groups},
         {name: of(name)[0] for name in columns.family.parameters(columns.response)},
-        {name: matrix for name, matrix in shared.items() if matrix is not None},
+        {
+            name: matrix
+            for name, matrix in shared.items()
+            if matrix is not None and not np.any(matrix[shaped])
+        },
+        [
+            *(Curve(name, scales, of(scale_of(name))[0]) for name, scales in curves.items()),
+            *(Monotone(name, places, of(name)[0]) for name, places in monotone.items()),
+        ],
     )
 
 
@@ -405,14 +438,14 @@ def _quantities(regression: Regression) -> int:
         (len(group.labels) - (group.name in regression.shared)) * len(group.columns)
         for group in regression.groups
     )
-    of_predictor = effects + len(regression.weights) + (regression.intercept is not None)
+    of_predictor = effects + regression.num_weights + (regression.intercept is not None)
     predictors = regression.family.num_predictors(regression.response)
     return of_predictor * predictors + len(regression.parameters)
 
 
 def _is_single(regression: Regression) -> bool:
     """Whether there are weights, one for each column."""
-    return bool(regression.weights) and regression.family.num_predictors(regression.response) == 1
+    return regression.num_weights > 0 and regression.family.num_predictors(regression.response) == 1
 
 
 def _readable(
@@ -421,6 +454,7 @@ def _readable(
     """Draws without the sites that other ones are made of."""
     hidden = {site for name in regression.shared for site in sites_of(name)}
     hidden |= {f"mean_{name}" for name in (INTERCEPT, WEIGHTS)} if hidden else set()
+    hidden |= {LINES, *(shape.name for shape in regression.shapes)}
     return {name: values for name, values in draws.items() if name not in hidden}
 
 
@@ -429,10 +463,14 @@ def _coordinates(regression: Regression, dataset: Dataset) -> dict[str, Any]:
     several = regression.family.num_predictors(response) > 1
     levels = list(response.levels[1:])
     coordinates: dict[str, Any] = (
-        {WEIGHTS: (names, levels) if several else names} if regression.weights else {}
+        {WEIGHTS: (names, levels) if several else names} if regression.num_weights else {}
     )
     if several:
         coordinates[INTERCEPT] = levels
+    if several:
+        coordinates |= {
+            scale_of(shape.name): levels for shape in regression.shapes if isinstance(shape, Curve)
+        }
     for effects in regression.groups:
         columns = list(effects.columns)
         coordinates[sd_of(effects.name)] = (columns, levels) if several else columns
@@ -479,7 +517,8 @@ def _with_residuals(
         regression.family,
         regression.response.bounds if regression.family.normal_scale else (-1.0, 1.0),
     )
-    if linear is None or not family.normal_scale or family.link != "identity" or regression.groups:
+    has_others = regression.groups or regression.shapes
+    if linear is None or not family.normal_scale or family.link != "identity" or has_others:
         return linear
     if regression.response.through_origin:  # the predictor is 0 in the middle of these
         largest = max(map(abs, bounds))
@@ -557,7 +596,7 @@ def _square(block: Block, indices: tuple[int, ...], fillings: Mapping[str, float
 
 
 def _filled(factor: Factor, fillings: Mapping[str, float]) -> float:
-    if not isinstance(factor, Number) or factor.sums_to_one:
+    if not isinstance(factor, Number) or factor.sums_to_one or factor.scales:
         return 1.0
     return max((fillings.get(name, 1.0) for name in factor.columns), default=1.0)
 

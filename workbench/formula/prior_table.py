@@ -10,10 +10,12 @@ import numpyro.distributions as dist
 
 from workbench import _validate
 from workbench.formula.design import Design, sd_of
+from workbench.formula.factors import Factor
 from workbench.formula.families import Family, Response
 from workbench.formula.parsing import term_name
 from workbench.formula.priors import prior_of, text_of
 from workbench.formula.regression import INTERCEPT, WEIGHTS
+from workbench.formula.shapes import scale_of
 
 __all__ = ["PriorLine", "checked_priors", "prior_lines", "rescaled_priors"]
 
@@ -155,11 +157,27 @@ def _defaults(
         )
         lines.append(PriorLine(("Intercept",), INTERCEPT, words, family.intercept_prior(response)))
     term_of = {index: name for name, indices in block.terms.items() for index in indices}
+    shaped = {index for shape in (block.curves | block.monotone).values() for index in shape}
     for index, name in enumerate(block.names):
-        names = tuple(dict.fromkeys((name, term_of[index])))
-        width = math.prod(widths.get(component.factor, 1.0) for component in block.columns[index])
+        if index in shaped:
+            continue
+        is_line = term_of[index] in block.curves
+        names = (name,) if is_line else tuple(dict.fromkeys((name, term_of[index])))
+        factors = [block.factors[component.factor] for component in block.columns[index]]
+        width = math.prod(_width(factor, widths) for factor in factors)
         slope = dist.Normal(0.0, family.slope_scale(response) * width)
         lines.append(PriorLine(names, WEIGHTS, block.fitted_words(index), slope))
+    for name in block.curves:
+        # a curve in x of a column that is wider than its spread by a factor has the same shape if
+        # sd is larger by the power 3/2 of it, as the smoothing spline's prior is
+        width = _width(block.factors[name], widths) ** 1.5
+        sd = dist.HalfNormal(family.slope_scale(response) * width)
+        words = f"standard deviation of the first bend of {name}; later ones have less"
+        lines.append(PriorLine((scale_of(name),), scale_of(name), words, sd))
+    for name, indices in block.monotone.items():
+        average = dist.Normal(0.0, family.slope_scale(response) / len(indices))
+        words = f"average step of {name}, of which steps are shares of one sign"
+        lines.append(PriorLine((name,), name, words, average))
     sd = dist.HalfNormal(family.group_scale(response))
     for effects in design.groups:
         site = sd_of(effects.name)
@@ -172,3 +190,7 @@ def _defaults(
             words = f"logit of {words}"
         lines.append(PriorLine((name,), name, words, prior))
     return lines
+
+
+def _width(factor: Factor, widths: Mapping[str, float]) -> float:
+    return widths.get(getattr(factor, "curve_of", "") or factor.name, 1.0)

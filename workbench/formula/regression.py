@@ -20,7 +20,8 @@ and above them, where no noise is added, are sd and the means:
     contrasts ~ Normal(0, sd),   mean effects ~ Normal(0, sd / sqrt(L))
 
 This is the same model, with effects as they enter the likelihood ("centred") and a likelihood that
-is not flat in any direction.
+is not flat in any direction. Weights of curves have their scale above them in the same way
+(``shapes``).
 """
 
 from __future__ import annotations
@@ -42,10 +43,12 @@ from numpyro.infer.autoguide import AutoMultivariateNormal, AutoNormal
 from workbench.formula.design import Effects, sd_of
 from workbench.formula.families import Family, Response
 from workbench.formula.priors import moved, side_by_side
+from workbench.formula.shapes import Curve, Monotone
 
-__all__ = ["INTERCEPT", "WEIGHTS", "Joint", "MeanField", "Regression", "sites_of"]
+__all__ = ["INTERCEPT", "LINES", "WEIGHTS", "Joint", "MeanField", "Regression", "sites_of"]
 
 INTERCEPT, WEIGHTS = "intercept", "weights"
+LINES = "weights_of_lines"  # of all columns but those of shapes
 _LEAST = 1e-6  # of the lower bound of an exposure, whose logarithm is taken
 _INITIAL_SCALE = 0.1  # of the guide: narrow, so that early steps see a mean rather than the prior
 
@@ -75,12 +78,13 @@ class Regression:
 
     :param arrays: "x", for each group its index and maybe its own columns, the family's extras,
         "y".
-    :param weights: the priors of the weights. :param intercept: that of the intercept; None without
-        one.
+    :param weights: the priors of the weights but those of ``shapes``.
+    :param intercept: that of the intercept; None without one.
     :param sds: those of each group's standard deviations. :param parameters: those of the family's
         further latents.
     :param shared: ``{group: B}``, float[1 + P, K] or float[P, K] without an intercept: the columns
         of the effects as combinations of the others. Terms that are not in it are not split.
+    :param shapes: terms whose weights have a prior of their own.
     """
 
     family: Family
@@ -92,6 +96,7 @@ class Regression:
     sds: Mapping[str, Sequence[dist.Distribution]]
     parameters: Mapping[str, dist.Distribution]
     shared: Mapping[str, np.ndarray]
+    shapes: Sequence[Curve | Monotone] = ()
 
     @functools.cached_property
     def __signature__(self) -> inspect.Signature:
@@ -131,10 +136,38 @@ class Regression:
         if self.intercept is not None:
             prior = self.intercept.expand([several]).to_event(1) if several else self.intercept
             values[INTERCEPT] = _with(INTERCEPT, prior, self._of_means(of_groups, 0))
-        if self.weights:
-            prior = side_by_side(self.weights, several)
-            values[WEIGHTS] = _with(WEIGHTS, prior, self._of_means(of_groups, slice(first, None)))
+        if self.num_weights:
+            values[WEIGHTS] = self._weights(self._of_means(of_groups, slice(first, None)))
         return values | {name: deviations for name, (_, deviations) in of_groups.items()}
+
+    @property
+    def num_weights(self) -> int:
+        """Of each predictor."""
+        return len(self.weights) + sum(len(shape.columns) for shape in self.shapes)
+
+    def _weights(self, shift: jax.Array | None) -> jax.Array:
+        """All weights plus ``shift``; those of shapes are latents of their own."""
+        several = self._predictors
+        if not self.shapes:
+            return _with(WEIGHTS, side_by_side(self.weights, several), shift)
+        of_shapes = [shape.weights(several) for shape in self.shapes]
+        shaped = [column for shape in self.shapes for column in shape.columns]
+        others = np.setdiff1d(np.arange(self.num_weights), shaped)
+        places = np.argsort([*others, *shaped])
+
+        def joined(of_others: jax.Array) -> jax.Array:
+            return jnp.concatenate([of_others, *of_shapes])[places]
+
+        if not self.weights:
+            return numpyro.deterministic(WEIGHTS, joined(jnp.zeros(0)))
+        prior = side_by_side(self.weights, several)
+        if shift is None:
+            total = lines = numpyro.sample(LINES, prior)
+        else:
+            total = numpyro.sample(LINES, moved(prior, shift[others]))
+            lines = total - shift[others]
+        numpyro.deterministic(WEIGHTS, joined(lines))
+        return joined(total)
 
     def _of_means(
         self, of_groups: Mapping[str, tuple[Any, jax.Array]], rows: int | slice
@@ -174,7 +207,7 @@ class Regression:
         """
         x = arrays["x"]
         shape = (x.shape[0], self._predictors) if self._predictors else (x.shape[0],)
-        eta = x @ values[WEIGHTS] if self.weights else jnp.zeros(shape)
+        eta = x @ values[WEIGHTS] if self.num_weights else jnp.zeros(shape)
         if self.intercept is not None:
             eta = eta + values[INTERCEPT]
         for effects in self.groups:

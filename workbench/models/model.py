@@ -256,6 +256,13 @@ class Model:
         """
         return self
 
+    def doubts(self, draws: Mapping[str, np.ndarray]) -> list[str]:
+        """Sentences about what makes a posterior doubtful, beside ``cautions``.
+
+        :param draws: of its sites.
+        """
+        return []
+
     def beside_target(self, y: np.ndarray) -> dict[str, np.ndarray]:
         """Columns of a synthetic table that follow from drawn targets, before these are cut to
         their bounds.

@@ -289,6 +289,8 @@ def _beside(result: FitResult, model: FormulaModel | None) -> list[_Row]:
     Those of groups' intercepts are in the middle of all columns, those of slopes for 1 more of a
     column, and cutpoints are where all columns are 0 or at reference.
     """
+    from workbench.formula.shapes import scale_of
+
     if model is None or model.columns is None:
         return []
     family, response, design = model.columns.family, model.columns.response, model.columns.design
@@ -304,6 +306,18 @@ def _beside(result: FitResult, model: FormulaModel | None) -> list[_Row]:
                 deviations[:, index],
                 scaled[:, index],
             )
+    for name in design.block.curves:
+        scaled = result.draws[scale_of(name)]
+        words = f"first bend{mark(scale_of(name))}"
+        rows += _entries(f"sd of {name}", words, scaled * unit, scaled)
+    for name, places in design.block.monotone.items():
+        steps = result.draws["weights"][:, list(places)]
+        average = steps.mean(axis=1)
+        rows += _entries(f"average of {name}", "a step to the next level", average * unit, average)
+        shares = steps / steps.sum(axis=1, keepdims=True)
+        for place, share in zip(places, shares.T, strict=True):
+            words = "share of the whole effect"
+            rows += _entries(f"share of {design.block.names[place]}", words, share, share)
     drawn = {site: result.draws[site] for site in family.parameters(response)}
     parameters = dict(drawn)
     if (
