@@ -34,6 +34,7 @@ from workbench.formula.regression import (
     Joint,
     MeanField,
     Regression,
+    log_site_of,
     sites_of,
 )
 from workbench.models import LinearPredictor, Model, NormalResiduals, OwnUnits, clip_share, pictures
@@ -421,6 +422,7 @@ def _readable(
     """Draws without the sites that other ones are made of."""
     hidden = {site for name in regression.shared for site in sites_of(name)}
     hidden |= {f"mean_{name}" for name in (INTERCEPT, WEIGHTS)} if hidden else set()
+    hidden |= {log_site_of(name) for name in regression.family.logarithms}
     return {name: values for name, values in draws.items() if name not in hidden}
 
 

@@ -59,8 +59,12 @@ def scales_and_shapes(result: FitResult) -> tuple[str, ...]:
     model = result.predictor.model
     try:
         arguments = relations.blank(model, _records(result), result.constants, 2)
-        sites = relations.trace_of(model.model, *arguments).items()
-        return tuple(name for name, site in sites if name in result.draws and _has_bounds(site))
+        sites = relations.trace_of(model.model, *arguments)
+        return tuple(
+            name
+            for name, site in sites.items()
+            if name in result.draws and (_has_bounds(site) or f"log_{name}" in sites)
+        )
     except Exception:  # users' models can fail in any way on blank records
         return ()
 
