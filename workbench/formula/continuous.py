@@ -38,7 +38,7 @@ class Gaussian(Family):
 
     name = "gaussian"
     summary = "Numbers, with normal residuals."
-    normal_scale = "sigma"
+    normal_scale = residual_scale = "sigma"
     centres = True
     cancels_bias = True
     links = ("identity", "log", "inverse")
@@ -82,7 +82,8 @@ class Gaussian(Family):
     ) -> Nodes:
         residuals, log_widths = self._residuals()
         middle = self.mean(response, predictor, parameters)
-        return Nodes(middle + _reach(response) * parameters["sigma"] * residuals, log_widths)
+        values = middle + _reach(response) * parameters["sigma"] * residuals
+        return Nodes(values, jnp.asarray(log_widths))
 
     @staticmethod
     def _residuals() -> tuple[np.ndarray, np.ndarray]:
@@ -161,7 +162,7 @@ class Gamma(Family):
         spread, even = parameters["shape"] ** -0.5, np.linspace(-8, 4, _NODES)
         logarithms = spread * (even + spread * np.minimum(even, 0))
         values = links.safe_exp(self._log_mean(response, predictor) + logarithms)
-        return Nodes(values, jnp.log(jnp.gradient(logarithms) * values))
+        return Nodes(values, jnp.log(jnp.asarray(jnp.gradient(logarithms)) * values))
 
     def likelihood(
         self, response: Response, predictor: Array, parameters: Values, **extras: Array
@@ -209,6 +210,7 @@ class LogNormal(Gamma):
     links = ("log",)
     ratio: ClassVar = {"log": "ratio of medians"}
     logarithms: ClassVar = {}
+    residual_scale = "sigma"
     cancels_bias = True
 
     def target_words(self, response: Response) -> str:

@@ -221,6 +221,16 @@ class Regression:
         )
 
     @property
+    def residual_scale(self) -> tuple[str, tuple[str, ...]]:
+        """The site of the scale of residuals, "" where the predictor is not their location; and
+        those of other parameters.
+        """
+        scale = self.family.residual_scale
+        is_location = self.family.link == "identity" or self.family.name == "lognormal"
+        others = tuple(self._site_of(name) for name in self.parameters if name != scale)
+        return (scale if is_location else ""), others
+
+    @property
     def clipping_correction(self) -> Callable[..., jax.Array] | None:
         """``_correction``, where expectations over responses are taken: where events are censored,
         nobody knows when others would have been.

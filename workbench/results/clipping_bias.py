@@ -6,8 +6,8 @@ out. With normal, gamma and Weibull responses, clipping a share of the gradients
 deviation or the shape by about the same share of itself (up to a third of the gradients). So these
 quantities are marked if more are clipped than a tenth, or than their relative standard deviation.
 The released counts of norms tell it; where nothing tells, the mark has a question mark. Where a
-family centres clipped gradients (``formula.centring``), a smaller share moves nothing as long as the
-model is right, and a tenth is the limit.
+family centres clipped gradients (``formula.centring``), a smaller share moves nothing as long as
+the model is right, and a tenth is the limit.
 
 Another mark is for families with several parameters. If one of them is nearly as wide as its prior,
 the others have been estimated around what the prior says of it: they are all marked.
@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 import jax
 import jax.numpy as jnp
@@ -31,6 +31,7 @@ from workbench.results.effects import formula_of
 if TYPE_CHECKING:
     import numpyro.distributions as dist
 
+    from workbench.formula.regression import Regression
     from workbench.results.fit_result import FitResult
 
 __all__ = ["ClippingBias", "clipping_bias"]
@@ -118,7 +119,7 @@ def _unlearned(result: FitResult) -> tuple[list[str], list[str]]:
         return [], []
     priors = {
         site: prior
-        for site, prior in model.model.parameters.items()
+        for site, prior in cast("Regression", model.model).parameters.items()
         if site in result.draws and not prior.event_shape
     }
     if len(priors) < 2:
