@@ -2,7 +2,7 @@
 experiments FULL=1``.
 
     python run.py [hierarchical] [mixture] [autoencoder] [adult] [calibration] [clipping] [one_shot]
-        [persons] [rule] [declared] [twins] [normal_table] [mixed_table]
+        [persons] [rule] [declared] [twins] [normal_table] [mixed_table] [nuisance]
         [--full]
 
 Tables go to standard output and, with the figures, to runs/experiments.
@@ -28,6 +28,7 @@ EXPERIMENTS = (
     "twins",
     "normal_table",
     "mixed_table",
+    "nuisance",
 )
 
 

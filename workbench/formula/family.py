@@ -94,9 +94,7 @@ class Family:
     normal_scale: ClassVar[str] = (
         ""  # the parameter that is the standard deviation of normal residuals; "" for others
     )
-    residual_scale: ClassVar[str] = (
-        ""  # the parameter that is the scale of residuals around _linear
-    )
+    residual_scale: ClassVar[str] = ""  # the parameter that is the scale of any residuals
     cancels_bias: ClassVar[bool] = (
         False  # residuals of both signs are clipped alike, unless they are skewed
     )

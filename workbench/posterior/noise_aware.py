@@ -24,6 +24,7 @@ Honkela, arXiv 2410.19371), which regresses on the guide's parameters.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import jax
@@ -78,7 +79,8 @@ class Prior(NamedTuple):
         return self.precision**-0.5
 
 
-class ResidualScale(NamedTuple):
+@dataclass(frozen=True)
+class ResidualScale:
     """The scale of residuals in u: the curvature of what moves their location falls as its square.
 
     :param index: of the scale. :param located: bool[d], which entries of u move the location.
@@ -96,12 +98,10 @@ class ResidualScale(NamedTuple):
         their mean square is a gradient of the scale: tr(H cov) / scale, by the third derivative of
         the log-likelihood.
         """
-        chosen = np.ix_(self.located, self.located)
+        chosen = np.flatnonzero(self.located)
         added = np.zeros(curvature.shape[:2])
-        added[:, self.index] = (
-            np.einsum("sij,ij->s", curvature[(slice(None), *chosen)], covariance[chosen])
-            / center[self.index]
-        )
+        curved, spread = (array[..., chosen[:, None], chosen] for array in (curvature, covariance))
+        added[:, self.index] = np.einsum("sij,ij->s", curved, spread) / center[self.index]
         return added
 
 
