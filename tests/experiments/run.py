@@ -2,7 +2,7 @@
 experiments FULL=1``.
 
     python run.py [hierarchical] [mixture] [autoencoder] [adult] [calibration] [clipping] [one_shot]
-        [persons] [rule] [declared] [twins] [normal_table] [mixed_table] [survival]
+        [persons] [rule] [declared] [twins] [normal_table] [mixed_table] [survival] [nuisance]
         [--full]
 
 Tables go to standard output and, with the figures, to runs/experiments.
@@ -29,6 +29,7 @@ EXPERIMENTS = (
     "normal_table",
     "mixed_table",
     "survival",
+    "nuisance",
 )
 
 

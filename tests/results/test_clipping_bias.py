@@ -10,6 +10,7 @@ from scipy.special import digamma
 
 import workbench as wb
 from workbench._validate import ArgumentError
+from workbench.formula.continuous import Gamma
 from workbench.privacy.gradient_norms import GradientNorms
 from workbench.results.card import card
 from workbench.results.clipping_bias import ClippingBias
@@ -108,17 +109,51 @@ def test_coefficients_and_fits_without_clipping_have_no_mark(short, done):
     assert dataclasses.replace(short, settings=of_sums).clipping_bias == ClippingBias()
 
 
-def test_a_narrow_posterior_is_marked_at_a_smaller_share(short):
-    """5 % of clipped gradients move a shape by some 5 %, here 5 standard deviations."""
+@pytest.mark.parametrize("is_centred", [False, True])
+def test_a_narrow_posterior_is_marked_at_a_smaller_share(short, monkeypatch, is_centred):
+    """5 % of clipped gradients move a shape by some 5 %, here 5 standard deviations, unless they
+    are centred.
+    """
     random = np.random.default_rng(1)
+    if not is_centred:
+        monkeypatch.setattr(Gamma, "centres", False)
     draws = {**short.draws, "shape": 2 + 0.02 * random.normal(size=1000)}
     narrow = dataclasses.replace(with_norms(short, norms(0.05)), draws=draws)
+    if is_centred:
+        assert narrow.clipping_bias == ClippingBias()
+        assert dict(with_norms(narrow, norms(0.2)).clipping_bias.marks)["shape"] == "(clipped)"
+        return
     assert dict(narrow.clipping_bias.marks) == {"shape": "(clipped)"}
     assert not with_norms(narrow, norms(0.002, 0.0005)).clipping_bias.words
     both = dataclasses.replace(narrow, gradient_norms=norms(0.09, 0.012))
     assert dict(both.clipping_bias.marks) == {"shape": "(clipped)", "ward_sd": "(clipped?)"}
     expected = "What is marked (clipped) is and what is marked (clipped?) may be biased by clipping"
     assert both.clipping_bias.words.startswith(expected)
+
+
+@pytest.mark.parametrize("spread", [0.15, 0.7])
+def test_a_scale_beside_a_parameter_that_was_not_learned_is_marked(short, spread):
+    """The prior of nu, Gamma(2, 0.1), has logarithms with the standard deviation 0.8."""
+    random = np.random.default_rng(2)
+    schema = {"cost": (0.01, 50), "x": (0, 1), "ward": ["a", "b"]}
+    model = wb.models.formula("cost ~ x", family="student_t", schema=schema)
+    draws = {name: short.draws[name] for name in ("intercept", "weights")} | {
+        "sigma": 0.3 + 0.01 * random.normal(size=1000),
+        "nu": 15 * np.exp(spread * random.normal(size=1000)),
+    }
+    result = dataclasses.replace(
+        with_norms(short, norms(0.01)),
+        model_options=dict(model.options),
+        definition=model,
+        draws=draws,
+    )
+    bias = result.clipping_bias
+    if spread < 0.4:
+        assert bias == ClippingBias()
+        return
+    assert dict(bias.marks) == {"sigma": "(by the prior)", "nu": "(by the prior)"}
+    assert bias.words.endswith("nu is about as wide as the prior.")
+    assert "(by the prior)" in result.coefficients().loc["sigma", "contrast"]
 
 
 @pytest.mark.parametrize("clipped", [0.02, 0.1, 0.3])

@@ -124,7 +124,9 @@ class Gradients(Estimation):
             hyper = hyper._replace(dither=jnp.asarray(sizes))
         if not spec.privacy.adapts_clip:
             return hyper
-        return hyper._replace(adaptive=adaptive_clip.of(iterations, spec.largest_clip))
+        return hyper._replace(
+            adaptive=adaptive_clip.of(iterations, spec.largest_clip, is_centred=step.is_centred)
+        )
 
     def evaluator(self, fit: PreparedFit, deviation: float) -> Metrics:
         """As of ``Estimation``; the noise does not matter."""

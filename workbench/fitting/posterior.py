@@ -88,10 +88,26 @@ def noise_aware_draws(
                 sampling_rate=rate,
                 count=spec.settings.draws,
                 generator=np.random.default_rng(np.asarray(jax.random.key_data(interval_key))),
+                residuals=_residual_scale(model, guide),
             )
     except NoNoiseAwarePosterior as reason:
         return None, str(reason)
     return by_site(model, prior, drawn, guide), ""
+
+
+def _residual_scale(
+    model: RecordModel, guide: Mapping[str, np.ndarray]
+) -> noise_aware.ResidualScale | None:
+    """Of a model whose callable names the site of its ``residual_scale``, and ``beside`` it what
+    does not move their location.
+    """
+    scale, beside = getattr(model.model, "residual_scale", ("", ()))
+    if scale not in model.shared:
+        return None
+    sites = np.repeat(model.shared, [math.prod(guide[name].shape[1:]) for name in model.shared])
+    return noise_aware.ResidualScale(
+        int(np.argmax(sites == scale)), ~np.isin(sites, (scale, *beside))
+    )
 
 
 def by_site(

@@ -5,12 +5,14 @@ from __future__ import annotations
 import math
 from typing import Any, ClassVar
 
+import jax.numpy as jnp
 import numpy as np
 from numpy.typing import ArrayLike
 from numpyro import distributions as dist
 
 from workbench import _validate
 from workbench.formula import links
+from workbench.formula.centring import Nodes
 from workbench.formula.family import Array, Chances, Family, Gradient, Values
 from workbench.formula.likelihoods import (
     BetaOfMean,
@@ -26,6 +28,8 @@ _TYPICAL = 0.3  # of a residual's standard deviation, as a share of half the dec
 # how far above its centre log(mean) goes before it bends: squares of residuals stay within float32
 _FAR = 20.0
 _EDGE = 1e-6  # of a declared share
+_NODES = 49  # of sums over responses
+_FAR_OUT = 7.0  # asinh of the largest residual of Student's t over sigma in these
 _MEDIAN_SIGMA = 0.67  # of the prior of the standard deviation of logarithms
 
 
@@ -34,7 +38,8 @@ class Gaussian(Family):
 
     name = "gaussian"
     summary = "Numbers, with normal residuals."
-    normal_scale = "sigma"
+    normal_scale = residual_scale = "sigma"
+    centres = True
     cancels_bias = True
     links = ("identity", "log", "inverse")
 
@@ -72,6 +77,19 @@ class Gaussian(Family):
             self.mean(response, predictor, parameters), _reach(response) * parameters["sigma"]
         )
 
+    def nodes(
+        self, response: Response, predictor: Array, parameters: Values, **extras: Array
+    ) -> Nodes:
+        residuals, log_widths = self._residuals()
+        middle = self.mean(response, predictor, parameters)
+        values = middle + _reach(response) * parameters["sigma"] * residuals
+        return Nodes(values, jnp.asarray(log_widths))
+
+    @staticmethod
+    def _residuals() -> tuple[np.ndarray, np.ndarray]:
+        """Residuals over sigma, and the logarithms of their distances."""
+        return np.linspace(-5, 5, _NODES), np.zeros(_NODES)
+
     def mean(
         self, response: Response, predictor: Array, parameters: Values, **extras: Array
     ) -> Array:
@@ -88,10 +106,16 @@ class StudentT(Gaussian):
 
     name = "student_t"
     normal_scale = ""
+    logarithms: ClassVar = {"nu": 4.0}  # sigma is small where tails reach far
     summary = "Numbers, with residuals that have heavy tails: robust against outliers."
 
     def parameters(self, response: Response) -> dict[str, dist.Distribution]:
         return {**super().parameters(response), "nu": dist.Gamma(2.0, 0.1)}
+
+    @staticmethod
+    def _residuals() -> tuple[np.ndarray, np.ndarray]:
+        even = np.linspace(-_FAR_OUT, _FAR_OUT, _NODES)
+        return np.sinh(even), np.log(np.cosh(even))
 
     def likelihood(
         self, response: Response, predictor: Array, parameters: Values, **extras: Array
@@ -113,6 +137,8 @@ class Gamma(Family):
     summary = "Positive numbers whose spread grows with their mean, such as costs."
     links: ClassVar[tuple[str, ...]] = ("log", "inverse", "identity")
     ratio: ClassVar = {"log": "ratio of means"}
+    centres = True
+    logarithms: ClassVar = {"shape": 1.0}
 
     def check(self, response: Response) -> None:
         response.require_numbers()
@@ -127,6 +153,16 @@ class Gamma(Family):
 
     def _encoded(self, response: Response, values: ArrayLike) -> np.ndarray:
         return response.numbers(values, at_least=0)
+
+    def nodes(
+        self, response: Response, predictor: Array, parameters: Values, **extras: Array
+    ) -> Nodes:
+        # of the logarithm, whose density falls as exp(-shape |x|) to the left, and faster to the
+        # right
+        spread, even = parameters["shape"] ** -0.5, np.linspace(-8, 4, _NODES)
+        logarithms = spread * (even + spread * np.minimum(even, 0))
+        values = links.safe_exp(self._log_mean(response, predictor) + logarithms)
+        return Nodes(values, jnp.log(jnp.asarray(jnp.gradient(logarithms)) * values))
 
     def likelihood(
         self, response: Response, predictor: Array, parameters: Values, **extras: Array
@@ -146,6 +182,7 @@ class InverseGaussian(Gamma):
 
     name = "inverse_gaussian"
     summary = "Positive numbers with a long tail, whose spread grows faster than their mean."
+    centres = False
     links = ("log", "identity")  # where 1 / mean falls below 0, its likelihood has no gradient
 
     def own_parameters(self, response: Response, values: Values) -> dict[str, Any]:
@@ -172,6 +209,8 @@ class LogNormal(Gamma):
     summary = "Positive numbers whose logarithms have normal residuals, such as incomes."
     links = ("log",)
     ratio: ClassVar = {"log": "ratio of medians"}
+    logarithms: ClassVar = {}
+    residual_scale = "sigma"
     cancels_bias = True
 
     def target_words(self, response: Response) -> str:
@@ -182,6 +221,14 @@ class LogNormal(Gamma):
 
     def gradient(self, response: Response) -> Gradient:
         return Gradient(1 / _MEDIAN_SIGMA, False)
+
+    def nodes(
+        self, response: Response, predictor: Array, parameters: Values, **extras: Array
+    ) -> Nodes:
+        residuals = np.linspace(-5, 5, _NODES)
+        median = self._linear(response, predictor)
+        values = links.safe_exp(median + parameters["sigma"] * residuals)
+        return Nodes(values, jnp.log(values))
 
     def likelihood(
         self, response: Response, predictor: Array, parameters: Values, **extras: Array
@@ -200,6 +247,7 @@ class Beta(Chances):
     name = "beta"
     summary = "Shares between 0 and 1 that are no counts, such as a percentage."
     kind = "share"
+    logarithms: ClassVar = {"concentration": 1.0}
 
     def check(self, response: Response) -> None:
         low, high = response.bounds

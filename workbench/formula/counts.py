@@ -14,6 +14,7 @@ from numpyro import distributions as dist
 from workbench import _validate
 from workbench.data import preprocessing
 from workbench.formula import links
+from workbench.formula.centring import Nodes
 from workbench.formula.family import Array, Chances, Family, Gradient, Values
 from workbench.formula.likelihoods import (
     NegativeBinomialOfMean,
@@ -31,6 +32,7 @@ EVEN = (
     0.8  # the gradient's deviation at about even chances: sqrt(2 / pi) for probit, 0.76 for cloglog
 )
 _CONCENTRATION = 10.0  # the prior's median
+_NODES, _FAR_OUT = 64, 8.0  # of sums over counts: how many, and to how many deviations
 
 
 class Bernoulli(Chances):
@@ -160,6 +162,7 @@ class BetaBinomial(Binomial):
 
     name = "beta_binomial"
     summary = "Successes in a number of trials that vary more than binomial ones."
+    logarithms: ClassVar = {"concentration": 1.0}
 
     def parameters(self, response: Response) -> dict[str, dist.Distribution]:
         return {"concentration": dist.LogNormal(math.log(_CONCENTRATION), 1.5)}
@@ -246,6 +249,8 @@ class NegativeBinomial(Poisson):
 
     name = "negative_binomial"
     summary = "Counts that vary more than Poisson's, also per unit of exposure."
+    centres = True
+    logarithms: ClassVar = {"concentration": 1.0}
 
     def parameters(self, response: Response) -> dict[str, dist.Distribution]:
         return {"concentration": dist.LogNormal(1.0, 1.5)}
@@ -257,6 +262,16 @@ class NegativeBinomial(Poisson):
             super().gradient(response).size / math.sqrt(1 + self._middle(response) / concentration),
             False,
         )
+
+    def nodes(
+        self, response: Response, predictor: Array, parameters: Values, **extras: Array
+    ) -> Nodes:
+        mean = links.safe_exp(self._log_count(response, predictor, extras))
+        variance = mean + mean**2 / parameters["concentration"]
+        # every count, or of many each width-th one
+        width = jnp.maximum((mean + _FAR_OUT * jnp.sqrt(variance)) / _NODES, 1.0)
+        widths = jnp.full(_NODES, width).at[0].set((1 + width) / 2)
+        return Nodes(jnp.arange(_NODES) * width, jnp.log(widths))
 
     def likelihood(
         self, response: Response, predictor: Array, parameters: Values, **extras: Array

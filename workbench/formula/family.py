@@ -17,6 +17,7 @@ from numpyro import distributions as dist
 
 from workbench import _validate
 from workbench.formula import links
+from workbench.formula.centring import Nodes
 from workbench.formula.response import LARGEST, Response
 from workbench.models.outcomes import Numbers, Outcome
 
@@ -93,6 +94,7 @@ class Family:
     normal_scale: ClassVar[str] = (
         ""  # the parameter that is the standard deviation of normal residuals; "" for others
     )
+    residual_scale: ClassVar[str] = ""  # the parameter that is the scale of any residuals
     cancels_bias: ClassVar[bool] = (
         False  # residuals of both signs are clipped alike, unless they are skewed
     )
@@ -101,6 +103,11 @@ class Family:
     zeros: ClassVar[str] = (
         ""  # the parameter that is the probability of zeros of their own; its site is the logit
     )
+    # of parameters that records use by their logarithms over these factors: a gradient in the
+    # parameter itself may be a thousand times shorter than one in the predictor, whose noise it
+    # would get
+    logarithms: ClassVar[Mapping[str, float]] = {}
+    centres: ClassVar[bool] = False  # whether clipped gradients are centred (``centring``)
     kind: ClassVar[str] = "number"  # of the response: number, count, share, class or time
     link: str = ""
 
@@ -245,6 +252,14 @@ class Family:
     def outcome(self, response: Response) -> Outcome:
         """What is predicted, for scores through noise."""
         return Numbers(*response.bounds)
+
+    def nodes(
+        self, response: Response, predictor: Array, parameters: Values, **extras: Array
+    ) -> Nodes:
+        """Responses that a record with this predictor, float scalar, may have, for expectations;
+        where ``centres`` is True.
+        """
+        raise NotImplementedError
 
     # ---- for subclasses --------------------------------------------------------------------------
 

@@ -35,6 +35,7 @@ from workbench.formula.regression import (
     Joint,
     MeanField,
     Regression,
+    log_site_of,
     sites_of,
 )
 from workbench.formula.shapes import Curve, Monotone, scale_of
@@ -455,6 +456,7 @@ def _readable(
     hidden = {site for name in regression.shared for site in sites_of(name)}
     hidden |= {f"mean_{name}" for name in (INTERCEPT, WEIGHTS)} if hidden else set()
     hidden |= {LINES, *(shape.name for shape in regression.shapes)}
+    hidden |= {log_site_of(name) for name in regression.family.logarithms}
     return {name: values for name, values in draws.items() if name not in hidden}
 
 

@@ -12,11 +12,11 @@ import jax.numpy as jnp
 import numpy as np
 from numpyro import distributions as dist
 from numpyro.distributions import constraints
-from numpyro.distributions.transforms import AffineTransform
+from numpyro.distributions.transforms import AffineTransform, ExpTransform, biject_to
 
 from workbench import _validate
 
-__all__ = ["Beside", "moved", "prior_of", "side_by_side", "text_of"]
+__all__ = ["Beside", "LogarithmOver", "moved", "prior_of", "side_by_side", "text_of"]
 
 
 def text_of(prior: dist.Distribution) -> str:
@@ -164,3 +164,38 @@ def moved(prior: dist.Distribution, shift: jax.Array) -> dist.Distribution:
         return dist.Normal(base.loc + shift, scale).to_event(dimensions)
     real = constraints.independent(constraints.real, dimensions)
     return dist.TransformedDistribution(prior, AffineTransform(shift, 1.0, domain=real))
+
+
+class _RealOver(constraints.Constraint):
+    """All real numbers, of which guides draw ``factor`` times as large ones."""
+
+    def __init__(self, factor: float) -> None:
+        self.factor = factor
+
+    def __call__(self, x: jax.Array) -> jax.Array:
+        return constraints.real(x)
+
+    def feasible_like(self, prototype: jax.Array) -> jax.Array:
+        return jnp.zeros_like(prototype)
+
+    def tree_flatten(self) -> Any:
+        return (), ((), {"factor": self.factor})
+
+
+@biject_to.register(_RealOver)
+def _over(constraint: _RealOver) -> AffineTransform:
+    return AffineTransform(0.0, 1 / constraint.factor)
+
+
+class LogarithmOver(dist.TransformedDistribution):
+    """log(x) / factor for x of a distribution of positive numbers. Guides draw log(x)."""
+
+    pytree_aux_fields = ("factor",)
+
+    def __init__(self, base: dist.Distribution, factor: float, **options: Any) -> None:
+        self.factor = factor
+        super().__init__(base, [ExpTransform().inv, AffineTransform(0.0, 1 / factor)], **options)
+
+    @property
+    def support(self) -> constraints.Constraint:
+        return _RealOver(self.factor)

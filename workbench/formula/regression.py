@@ -37,15 +37,26 @@ import jax.numpy as jnp
 import numpy as np
 import numpyro
 import numpyro.distributions as dist
+from numpyro import handlers
 from numpyro.infer import init_to_feasible
 from numpyro.infer.autoguide import AutoMultivariateNormal, AutoNormal
 
+from workbench.formula.centring import shift
 from workbench.formula.design import Effects, sd_of
 from workbench.formula.families import Family, Response
-from workbench.formula.priors import moved, side_by_side
+from workbench.formula.priors import LogarithmOver, moved, side_by_side
 from workbench.formula.shapes import Curve, Monotone
 
-__all__ = ["INTERCEPT", "LINES", "WEIGHTS", "Joint", "MeanField", "Regression", "sites_of"]
+__all__ = [
+    "INTERCEPT",
+    "LINES",
+    "WEIGHTS",
+    "Joint",
+    "MeanField",
+    "Regression",
+    "log_site_of",
+    "sites_of",
+]
 
 INTERCEPT, WEIGHTS = "intercept", "weights"
 LINES = "weights_of_lines"  # of all columns but those of shapes
@@ -130,7 +141,13 @@ class Regression:
     def _latents(self) -> dict[str, Any]:
         """The quantities that records use, by the names that ``predictor`` takes."""
         several = self._predictors
-        values = {name: numpyro.sample(name, prior) for name, prior in self.parameters.items()}
+        logarithms = self.family.logarithms
+        values = {
+            name: _by_logarithm(name, prior, logarithms[name])
+            if name in logarithms
+            else numpyro.sample(name, prior)
+            for name, prior in self.parameters.items()
+        }
         of_groups = {effects.name: self._effects(effects) for effects in self.groups}
         first = int(self.intercept is not None)
         if self.intercept is not None:
@@ -245,6 +262,72 @@ class Regression:
             self.response, self.predictor(values, arrays), parameters, **self._extras(arrays)
         )
 
+    @property
+    def residual_scale(self) -> tuple[str, tuple[str, ...]]:
+        """The site of the scale of residuals, "" where the predictor is not their location; and
+        those of other parameters.
+        """
+        scale = self.family.residual_scale
+        is_location = self.family.link == "identity" or self.family.name == "lognormal"
+        others = tuple(self._site_of(name) for name in self.parameters if name != scale)
+        return (scale if is_location else ""), others
+
+    @property
+    def clipping_correction(self) -> Callable[..., jax.Array] | None:
+        """``_correction``, where expectations over responses are taken: where events are censored,
+        nobody knows when others would have been.
+        """
+        is_one = self.family.centres and not self._predictors and "observed" not in self.arrays
+        return self._correction if is_one else None
+
+    def _correction(
+        self, shared: Mapping[str, Any], records: tuple[jax.Array, ...], clip: jax.Array
+    ) -> jax.Array:
+        """Of one record, float scalar: its gradient in ``shared`` is the shift that ``centring``
+        explains.
+
+        :param shared: values of the sites that records use. :param records: arrays of one record,
+            with an axis of records.
+        """
+        arrays = dict(zip(self.arrays, records, strict=False))
+        with handlers.seed(rng_seed=0), handlers.substitute(data=dict(shared)):
+            values = self._latents()  # those that are not shared are not used
+        sites = {name: self._site_of(name) for name in self.parameters}
+        coordinates = jnp.stack(
+            [self.predictor(values, arrays)[0], *(shared[site] for site in sites.values())]
+        )
+        point, extras = jax.lax.stop_gradient(coordinates), self._extras(arrays)
+
+        def parameters(coordinates: jax.Array) -> dict[str, jax.Array]:
+            factors = self.family.logarithms
+            return {
+                name: jnp.exp(factors[name] * value) if name in factors else value
+                for name, value in zip(sites, coordinates[1:], strict=True)
+            }
+
+        def log_density(coordinates: jax.Array, y: jax.Array) -> jax.Array:
+            predictor = jnp.broadcast_to(coordinates[0], y.shape)
+            return self.family.likelihood(
+                self.response, predictor, parameters(coordinates), **extras
+            ).log_prob(y)
+
+        nodes = self.family.nodes(self.response, point[0], parameters(point), **extras)
+        squares = jnp.append(self._square(arrays), jnp.ones(len(sites)))
+        return jnp.dot(shift(log_density, point, nodes, squares, clip), coordinates)
+
+    def _square(self, arrays: Mapping[str, jax.Array]) -> jax.Array:
+        """That of the gradient of one record's predictor in the sites that records use."""
+        total = jnp.sum(arrays["x"] ** 2) + (self.intercept is not None)
+        for effects in self.groups:
+            columns = arrays[f"{effects.name}_x"] if effects.block.columns else jnp.zeros(())
+            count = len(effects.labels)
+            share = 1 - 1 / count if effects.name in self.shared else 1.0
+            total = total + share * (effects.block.intercept + jnp.sum(columns**2))
+        return total
+
+    def _site_of(self, parameter: str) -> str:
+        return log_site_of(parameter) if parameter in self.family.logarithms else parameter
+
     def outcome(self, values: Mapping[str, Any], *inputs: jax.Array) -> dist.Distribution:
         """The distribution of the responses of records under one draw, as the model has them."""
         return self.likelihood(values, dict(zip(self.arrays, inputs, strict=False)))
@@ -278,6 +361,19 @@ def _with(name: str, prior: dist.Distribution, shift: jax.Array | None) -> jax.A
     total = numpyro.sample(f"mean_{name}", moved(prior, shift))
     numpyro.deterministic(name, total - shift)
     return total
+
+
+def log_site_of(parameter: str) -> str:
+    """The site of a parameter's logarithm."""
+    return f"log_{parameter}"
+
+
+def _by_logarithm(name: str, prior: dist.Distribution, factor: float) -> jax.Array:
+    """A latent with this prior, of which records use the logarithm over ``factor``; the latent
+    itself is then deterministic.
+    """
+    scaled = numpyro.sample(log_site_of(name), LogarithmOver(prior, factor))
+    return numpyro.deterministic(name, jnp.exp(factor * scaled))
 
 
 def _identifier(name: str) -> str:

@@ -15,12 +15,16 @@ from numpyro import distributions as dist
 
 from workbench.data import preprocessing
 from workbench.formula import links
+from workbench.formula.centring import Nodes
 from workbench.formula.family import Array, Family, Gradient, Values
 from workbench.formula.likelihoods import TimeToEvent
 from workbench.formula.response import Response
 from workbench.models.outcomes import Numbers, Outcome
 
 __all__ = ["Exponential", "Weibull"]
+
+_LOG_HAZARDS = np.linspace(-10, 3, 53)  # logarithms of cumulative hazards, for sums over times
+_LOG_WIDTH = np.log(_LOG_HAZARDS[1] - _LOG_HAZARDS[0])
 
 
 class Exponential(Family):
@@ -122,6 +126,8 @@ class Weibull(Exponential):
 
     name = "weibull"
     summary = "Times to an event at a hazard that grows or falls with time, some of them censored."
+    logarithms: ClassVar = {"shape": 1.0}
+    centres = True
 
     def parameters(self, response: Response) -> dict[str, dist.Distribution]:
         return {"shape": dist.LogNormal(0.0, 0.75)}
@@ -131,6 +137,18 @@ class Weibull(Exponential):
     ) -> tuple[Array, Any]:
         shape = parameters["shape"]
         return self._log_mean(response, predictor) - gammaln(1 + 1 / shape), shape
+
+    def nodes(
+        self, response: Response, predictor: Array, parameters: Values, **extras: Array
+    ) -> Nodes:
+        log_scale, shape = self._scale_and_shape(response, predictor, parameters)
+        high = np.float32(response.bounds[1])
+        values = links.safe_exp(log_scale + _LOG_HAZARDS / shape)
+        # times from the bound on are one event, with a probability of its own
+        log_widths = jnp.where(values < high, jnp.log(values / shape), -jnp.inf)
+        return Nodes(
+            jnp.append(jnp.minimum(values, high), high), jnp.append(log_widths + _LOG_WIDTH, 0.0)
+        )
 
 
 def _concordance(times: np.ndarray, observed: np.ndarray, predictions: np.ndarray) -> float | None:

@@ -29,6 +29,8 @@ __all__ = [
 class _WithZeros(Family):
     """Zeros in addition to the counts of the family that comes next among the bases."""
 
+    centres = False
+
     def check(self, response: Response) -> None:
         super().check(response)
         if response.bounds[0] > 0:

@@ -43,10 +43,9 @@ _LATER = 3  # decisions after the warm-up, in half as many steps
 _MUCH = 2  # rungs by which C falls then, at least
 _SURE = 3.0  # standard errors by which the counts have to prove a move
 _MOST_CLIPPED = 0.2  # share of the gradients that a C below the first may clip
-_ALIGNED = 0.5  # share of the lengths clipped off that does not cancel out between gradients
-_EXCESS = (
-    0.5  # what clipping takes from a gradient that is longer than C, in units of C and on average
-)
+# shares of the lengths clipped off that do not cancel out between gradients; the second, where the
+# model takes the mean off what is clipped
+_ALIGNED, _CENTRED = 0.5, 0.1
 _OF_SUM, _OF_NORMS = 0.8**0.5, 0.2**0.5  # while C is adapted: squares add up to 1
 _MOST = 24  # largest |k|: a factor of 4096 up or down
 _LADDER = np.float32(2.0) ** (np.arange(-_MOST, _MOST + 1) / 2).astype(np.float32)
@@ -59,15 +58,20 @@ class Adaptive(NamedTuple):
 
     :param until: the step at which the warm-up ends, int32 scalar.
     :param largest: C is never above it, float32 scalar.
+    :param aligned: share of the lengths clipped off that does not cancel out, float32 scalar.
     """
 
     until: jax.Array
     largest: jax.Array
+    aligned: jax.Array
 
 
-def of(steps: int, largest: float = LARGEST_CLIP) -> Adaptive:
-    """For a run of ``steps`` planned steps."""
-    return Adaptive(jnp.int32(int(_SHARE * steps)), jnp.float32(largest))
+def of(steps: int, largest: float = LARGEST_CLIP, *, is_centred: bool = False) -> Adaptive:
+    """For a run of ``steps`` planned steps. :param is_centred: whether the model takes the mean off
+    what is clipped (``RecordModel.correction``).
+    """
+    aligned = _CENTRED if is_centred else _ALIGNED
+    return Adaptive(jnp.int32(int(_SHARE * steps)), jnp.float32(largest), jnp.float32(aligned))
 
 
 def _end(adaptive: Adaptive) -> jax.Array:
@@ -183,9 +187,9 @@ def with_counts(
     up, down = (
         rungs[jnp.argmin(jnp.where(allowed, bias**2 + (noise * factors) ** 2, jnp.inf))]
         for bias, allowed in (
-            (_ALIGNED * least, rungs >= first),
+            (adaptive.aligned * least, rungs >= first),
             (
-                _EXCESS * factors * most,
+                adaptive.aligned * factors * most,
                 (rungs == first) | (rungs < first) & (most <= _MOST_CLIPPED),
             ),
         )

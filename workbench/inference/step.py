@@ -103,6 +103,17 @@ class PrivateStep:
         """
         return norm_counts.OF_SUM if self.options.counts_norms else 1.0
 
+    @property
+    def is_centred(self) -> bool:
+        """Whether records' gradients are shifted so that clipping leaves their mean under the model
+        0 (``RecordModel.clipping_correction``).
+        """
+        return (
+            self.estimator.releases_likelihood
+            and self.mechanism.clipping == "flat"
+            and self.model.clipping_correction is not None
+        )
+
     def init(
         self, key: jax.Array, hyper: Hyperparameters, params: dict[str, Any] | None = None
     ) -> DPVIState:
@@ -284,17 +295,15 @@ class PrivateStep:
                 else None
             )
 
+        model = self._model_with(hyper)
+
         def of_record(u: Any, drawn: Any) -> jax.Array:
             record, position = drawn
-            return loss(
-                u,
-                (
-                    record,
-                    draws.base_noise
-                    if position is None
-                    else record_keys(draws.base_noise, position),
-                ),
+            record_key = (
+                draws.base_noise if position is None else record_keys(draws.base_noise, position)
             )
+            value = loss(u, (record, record_key))
+            return value + model.correction(u, record, clip) if self.is_centred else value
 
         strategy, rules, microbatch_size = self.performance
         size = self.source.usual_size(self.sampler) if microbatch_size is None else microbatch_size

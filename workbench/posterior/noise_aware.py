@@ -24,6 +24,7 @@ Honkela, arXiv 2410.19371), which regresses on the guide's parameters.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import jax
@@ -47,6 +48,7 @@ __all__ = [
     "LARGEST",
     "NoNoiseAwarePosterior",
     "Prior",
+    "ResidualScale",
     "dither",
     "draw",
     "noise_of_mean",
@@ -75,6 +77,32 @@ class Prior(NamedTuple):
     def reach(self) -> np.ndarray:
         """How far u may be dithered, float[d]: its standard deviations."""
         return self.precision**-0.5
+
+
+@dataclass(frozen=True)
+class ResidualScale:
+    """The scale of residuals in u: the curvature of what moves their location falls as its square.
+
+    :param index: of the scale. :param located: bool[d], which entries of u move the location.
+    """
+
+    index: int
+    located: np.ndarray
+
+    def spread_of_points(
+        self, curvature: np.ndarray, center: np.ndarray, covariance: np.ndarray
+    ) -> np.ndarray:
+        """What points around m add to the mean gradient beyond the one at m, float[count, d].
+
+        Residuals around points that vary by ``covariance`` are longer than those around m, and
+        their mean square is a gradient of the scale: tr(H cov) / scale, by the third derivative of
+        the log-likelihood.
+        """
+        chosen = np.flatnonzero(self.located)
+        added = np.zeros(curvature.shape[:2])
+        curved, spread = (array[..., chosen[:, None], chosen] for array in (curvature, covariance))
+        added[:, self.index] = np.einsum("sij,ij->s", curved, spread) / center[self.index]
+        return added
 
 
 def prior_of(model: RecordModel) -> Prior | JointPrior:
@@ -231,12 +259,14 @@ def draw(
     sampling_rate: float,
     count: int,
     generator: Generator,
+    residuals: ResidualScale | None = None,
 ) -> np.ndarray:
     """Draws of the released quantities, float[count, d]; with a ``JointPrior``, of its ``values``.
 
     :param moments: of the run. :param spread: standard deviations of the guide, float[d], a hint at
         the size of H.
     :param step_noise: sigma C / q, the noise's standard deviation in one g_t.
+    :param residuals: where u has their scale.
     :raises NoNoiseAwarePosterior: if there were too few steps, if they are not finite or do not
         vary, if the guide does not vary, if there is no noise, or if a Markov chain does not
         settle.
@@ -267,13 +297,16 @@ def draw(
         (points + points.T) / 2, products, noise, level, prior.precision, generator
     )
     of_mean = noise_of_mean(step_noise, sampling_rate, steps)
+    gradients = np.broadcast_to(gradient, (len(curvatures), len(gradient)))
+    if residuals is not None:
+        gradients = gradients - residuals.spread_of_points(curvatures, center, points / steps)
     # blocks of one size, for which a Markov chain is compiled once
     blocks = -(-count // _BLOCK)
     size = -(-count // blocks)
     # each in turn, the first ones once more
     chosen = np.resize(np.arange(len(curvatures)), (blocks, size))
     drawn = [
-        _locations(curvatures[block], prior, center, gradient, of_mean, generator)
+        _locations(curvatures[block], prior, center, gradients[block], of_mean, generator)
         for block in chosen
     ]
     return np.concatenate(drawn)[:count]
@@ -299,7 +332,10 @@ def _locations(
     noise: tuple[float, float],
     generator: Generator,
 ) -> np.ndarray:
-    """A draw of theta for each curvature, float[count, d]. :param noise: of ``noise_of_mean``."""
+    """A draw of theta for each curvature, float[count, d].
+
+    :param gradient: at ``center``, float[count, d]. :param noise: of ``noise_of_mean``.
+    """
     covariance = (1 + noise[1]) * curvature + noise[0] * np.eye(len(center))
     weighted = np.linalg.solve(covariance, curvature)  # V^-1 H
     information, linear = (

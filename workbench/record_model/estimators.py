@@ -84,20 +84,26 @@ class Estimator(NamedTuple):
     :param gradient: the function.
     :param noise_size: coordinates that its release has, from the model.
     :param needs_own_keys: whether each record's loss needs its own key.
+    :param releases_likelihood: whether the release is the gradient of the log-likelihood in u.
     """
 
     gradient: Callable[..., Params]
     noise_size: Callable[[RecordModel], int]
     needs_own_keys: Callable[[RecordModel], bool]
+    releases_likelihood: bool
 
 
 ESTIMATORS = {
     "aligned": Estimator(
-        aligned, lambda model: model.shared_size, lambda model: model.uses_base_noise
+        aligned,
+        lambda model: model.shared_size,
+        lambda model: model.uses_base_noise,
+        True,
     ),
     "vanilla": Estimator(
         vanilla,
         lambda model: sum(leaf.size for leaf in jax.tree.leaves(model.initial)),
         lambda model: True,
+        False,
     ),
 }

@@ -241,6 +241,19 @@ class RecordModel:
             return weights[0] * of_row(tuple(array[0] for array in rows), 0)
         return jnp.sum(weights * jax.vmap(of_row)(tuple(rows), jnp.arange(weights.shape[0])))
 
+    @property
+    def clipping_correction(self) -> Callable[..., Array] | None:
+        """That of the model: (shared, arguments for one record, C) -> what is added to its loss
+        before its gradient is clipped, float scalar. None where it has none, and for units of rows.
+        """
+        return getattr(self.model, "clipping_correction", None) if self.most_rows is None else None
+
+    def correction(self, shared: dict[str, Any], record: Record, clip: Array) -> Array:
+        """``clipping_correction`` of one record, arrays without a record axis."""
+        assert self.clipping_correction is not None
+        arguments, _ = self._call(self.model, tuple(array[None] for array in record))
+        return self.clipping_correction(shared, arguments, clip)
+
     def record_terms(self, trace: dict) -> dict[str, Array]:
         """Log densities of the sites of records, without the factor by which their plate scales
         what it subsamples.

@@ -59,8 +59,15 @@ def scales_and_shapes(result: FitResult) -> tuple[str, ...]:
     model = result.predictor.model
     try:
         arguments = relations.blank(model, _records(result), result.constants, 2)
-        sites = relations.trace_of(model.model, *arguments).items()
-        return tuple(name for name, site in sites if name in result.draws and _has_bounds(site))
+        sites = relations.trace_of(model.model, *arguments)
+        logarithms = {f"log_{name}" for name in sites} & set(sites)  # in place of what they are of
+        return tuple(
+            name
+            for name, site in sites.items()
+            if name in result.draws
+            and name not in logarithms
+            and (_has_bounds(site) or f"log_{name}" in logarithms)
+        )
     except Exception:  # users' models can fail in any way on blank records
         return ()
 

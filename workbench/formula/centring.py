@@ -1,0 +1,61 @@
+"""Gradients of regressions whose mean stays 0 under the model when they are clipped.
+
+At the true parameters a record's score s has mean 0. Clipped to norm C it has not, unless its
+distribution is symmetric, and estimates move to where the clipped mean is 0. So records release
+
+    clip_C(s - a(x)),   where   E_y[clip_C(s(y) - a(x))] = 0   for y ~ p(. | x, parameters)
+
+(Künsch, Stefanski and Carroll 1989, conditionally unbiased bounded influence). The shift a depends
+on the record's x and on the parameters alone, and clipping comes last: norms are at most C
+whatever a is, so neither sensitivity nor accounting know of it. Where nothing is clipped, a is 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+__all__ = ["Nodes", "shift"]
+
+Array = jax.Array
+_ITERATIONS = 12  # each takes about half off the error of a
+
+
+class Nodes(NamedTuple):
+    """Responses over which a record's expectations are sums.
+
+    :param values: float[K]. :param log_widths: float[K], of the intervals that they stand for; 0
+        where a response is a count, or has a probability.
+    """
+
+    values: Array
+    log_widths: Array
+
+
+def shift(
+    log_density: Callable[[Array, Array], Array],
+    point: Array,
+    nodes: Nodes,
+    squares: Array,
+    clip: Array,
+) -> Array:
+    """a, float[F], of one record.
+
+    :param log_density: (coordinates float[F], responses float[K]) -> float[K]. :param point: the
+        coordinates: the predictor and the family's parameters.
+    :param squares: float[F], of the gradients of the coordinates in what is released.
+    """
+    weights = jax.nn.softmax(log_density(point, nodes.values) + nodes.log_widths)
+    scores = jax.jacfwd(log_density)(point, nodes.values).T  # [F, K]
+    scores = scores - (scores @ weights)[:, None]  # what is left of the sums' error
+
+    def improved(_: int, a: Array) -> Array:
+        norms = jnp.sqrt(squares @ jnp.square(scores - a[:, None]))
+        shares = weights * jnp.where(norms > clip, clip / jnp.where(norms > 0, norms, 1), 1.0)
+        return (scores @ shares) / jnp.sum(shares)
+
+    a = jax.lax.fori_loop(0, _ITERATIONS, improved, jnp.zeros_like(point))
+    return jnp.where(jnp.all(jnp.isfinite(a)), a, 0.0)
