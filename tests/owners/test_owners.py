@@ -19,7 +19,7 @@ from workbench.noise.chacha20 import key_from_seed
 from workbench.noise.integers import delta_cost
 from workbench.owners import files, owner
 from workbench.owners.owner import compiled
-from workbench.owners.planning import agreement
+from workbench.owners.planning import agreement, read_plan
 from workbench.posterior import statistics
 
 pytestmark = pytest.mark.usefixtures("quick_report")
@@ -349,6 +349,7 @@ def test_a_key_of_somebody_else_under_my_name_is_refused(ready, tmp_path, monkey
         ({"options": {"missing": "drop"}}, "options"),
         ({"epsilon": 0}, "epsilon"),
         ({"delta": 1e-40}, "delta"),
+        ({"delta": 0.01}, "delta"),
     ],
 )
 def test_plans_that_cannot_be_kept_are_refused(changes, argument):
@@ -359,7 +360,7 @@ def test_plans_that_cannot_be_kept_are_refused(changes, argument):
 
 def test_a_plan_is_the_same_from_its_file(tmp_path):
     plan = a_plan(options={"priors": {"age": "Normal(0, 2)"}})
-    read = wb.owners.read_plan(plan.save(tmp_path / "plan.json"))
+    read = read_plan(plan.save(tmp_path / "plan.json"))
     assert (read, read.digest) == (plan, plan.digest)
     assert a_plan().digest != a_plan().digest  # each is a round of its own
     with pytest.raises(wb.ArgumentError, match="is there already"):

@@ -66,7 +66,7 @@ def test_without_a_killed_owner_there_is_no_result(place, monkeypatch):
     while not ledger.exists() and last.poll() is None and time.monotonic() < until:
         time.sleep(0.01)
     last.send_signal(signal.SIGKILL)
-    last.wait()
+    done(last)
     for process in [summing(place, name) for name in OWNERS[:2]]:
         assert done(process)[0] == 0
     paths = [path for path in SUMS if (place / path).exists()]

@@ -141,8 +141,9 @@ def _plan(arguments: argparse.Namespace) -> int:
 
 def _key(arguments: argparse.Namespace) -> int:
     from workbench import owners
+    from workbench.owners.planning import read_plan
 
-    plan = owners.read_plan(arguments.plan)
+    plan = read_plan(arguments.plan)
     print(plan.question())
     sys.stderr.write(f"Saved: {owners.make_key(plan, arguments.owner, arguments.out)}\n")
     return DONE

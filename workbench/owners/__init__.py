@@ -5,6 +5,6 @@ owner noises and masks by itself.
 from workbench.owners.coordinator import fit
 from workbench.owners.masks import code
 from workbench.owners.owner import make_key, write_sum
-from workbench.owners.planning import Plan, plan, read_plan
+from workbench.owners.planning import Plan, plan
 
-__all__ = ["Plan", "code", "fit", "make_key", "plan", "read_plan", "write_sum"]
+__all__ = ["Plan", "code", "fit", "make_key", "plan", "write_sum"]

@@ -18,7 +18,6 @@ from workbench._keys import read_key
 from workbench._validate import ArgumentError
 from workbench.fitting.single_release import charged
 from workbench.inference.state import DPVIState, Hyperparameters
-from workbench.inference.step import PrivateStep
 from workbench.noise.chacha20 import key_from_seed
 from workbench.owners import files
 from workbench.owners.masks import (
@@ -208,13 +207,8 @@ def compiled(side: Agreement) -> Any:
     program = jax.jit(total).lower(like, records).compile()
 
     def summed(key: jax.Array) -> Sum:
-        on_grid = program(_begun(step, key, hyper), records)
+        on_grid = program(step.init(key, hyper, step.model.initial), records)
         (units,) = jax.tree.leaves(on_grid.units)
         return Sum(np.asarray(units).reshape(-1).view(np.uint32), float(on_grid.spacing))
 
     return summed
-
-
-def _begun(step: PrivateStep, key: jax.Array, hyper: Hyperparameters) -> DPVIState:
-    """The state before the one step. :raises ArgumentError: for a key that has begun before."""
-    return step.init(key, hyper, step.model.initial)

@@ -53,6 +53,14 @@ _FORM = _schema.record(
 class Plan:
     """What is fitted to whose records, and what it may cost; public. Made by ``plan``.
 
+    >>> schema = {"days": (0, 30), "age": (18, 90)}
+    >>> terms = {"epsilon": 1.0, "num_records": 3000}
+    >>> plan = wb.owners.plan(
+    ...     "days ~ age", schema=schema, owners=["Bern", "Cork"], **terms
+    ... )
+    >>> plan.owners, len(plan.digest)
+    (('Bern', 'Cork'), 64)
+
     :param model: a formula, or the name of a model of a whole table.
     :param options: of the model. :param schema: of its columns, as ``Schema.to_dict`` has it.
     :param owners: their names. :param colluders: c, how many may tell others what noise they added.
@@ -271,6 +279,13 @@ def agreement(plan: Plan, frame: Any = None, name: str = "") -> Agreement:
         have the same shapes.
     :raises ArgumentError: naming the argument and its value.
     """
+    if plan.delta >= 1 / plan.num_records:
+        raise ArgumentError(
+            "delta",
+            plan.delta,
+            f"must be below 1 / num_records = {1 / plan.num_records:.3g}: a larger one allows to "
+            "publish a record of somebody else's in full.",
+        )
     schema, options = Schema.from_dict(plan.schema), plan.options
     if frame is None:
         made_up = np.zeros((min(plan.num_records, _MADE_UP), len(schema.feature_names)))
@@ -343,7 +358,7 @@ def _who_learns_what(plan: Plan, guarantee: Guarantee, cost: float) -> list[str]
             f"is {upper(epsilon)} at the same delta."
         )
     sentences.append(
-        "Somebody with records at several owners is protected as if they were several persons'. "
+        "Somebody with records at several owners is protected as several persons are. "
         "Everybody is taken to follow the protocol, and to have the others' own public keys; the "
         "masks rest on X25519, HKDF and ChaCha20, so against whoever saw the masked sums the "
         "guarantee is one against attackers with limited computing power."
