@@ -187,7 +187,7 @@ def test_all_that_matters_is_in_one_view(notebook, page, screenshots, tmp_path):
     assert "800 of 800 steps" in screen.headline("Done")
     screen.comes_to_rest()
     after = screen.root.locator(".dpvi-tabs").bounding_box()
-    assert after["y"] + after["height"] <= 800
+    assert after["y"] + after["height"] <= 800, screen.root.inner_text()
     assert abs(after["y"] - before["y"]) <= 4  # nothing jumps
     assert words_shown(screen) <= 80
     rows = screen.root.locator(".dpvi-forest tbody tr")

@@ -219,7 +219,8 @@ class PrivateStep:
         released: list[Release] = []
 
         def noised_sum(loss: RecordLoss, u: Any) -> Any:
-            released.append(self._release_at(loss, u, state, records, draws, hyper))
+            point = self.dithered(u, state, draws, hyper)
+            released.append(self._release_at(loss, point, state, records, draws, hyper))
             return jax.tree.map(jnp.zeros_like, u)
 
         params = self.optimizer.get_params(state.optim_state)
