@@ -85,19 +85,17 @@ class _Secret(NamedTuple):
             raise self._gone(owner)
         return secret
 
-    def take(self, owner: str) -> bytes:
-        """The key, which is gone then. Of several processes one gets it.
+    def take(self, owner: str) -> None:
+        """Delete the key. Of several processes that want to use it one succeeds.
 
         :raises ArgumentError: if another has taken it.
         """
-        secret = self.read(owner)
         try:
             self.file.unlink()
             with contextlib.suppress(PermissionError):  # Windows does not open folders
                 _folders.flush(self.file.parent)  # otherwise it may be back after a power cut
         except OSError:
             raise self._gone(owner) from None
-        return secret
 
     def _gone(self, owner: str) -> ArgumentError:
         if self.mark.exists():
@@ -170,18 +168,20 @@ def write_sum(
         raise ArgumentError("folder", str(folder), f"has a file {path.name} already.")
     public = keys_of_all(agreed, keys)
     secret = _Secret.of(agreed, owner)
-    if public_key(secret.read(owner)) != public[position]:
+    own = secret.read(owner)
+    if public_key(own) != public[position]:
         reason = "is not the key that was made here for this plan."
         raise ArgumentError("keys", public[position].hex(), reason)
     side = agreement(agreed, data, name or f"records of {owner}")
-    summed = compiled(side)  # whatever fails may fail before anything is spent
+    # whatever can fail fails before anything is spent
+    covering, summed = mask(agreed, own, public, position, side.size), compiled(side)
     request, spec = _Charge(ledger, over_cap), side.spec
     with charged(
         request, spec.source, side.guarantee, spec.model.name, lambda: spec.columns.dataset_id
     ) as charge:
-        own = secret.take(owner)
+        secret.take(owner)
         part = summed(charge.key)
-        words = part.words + mask(agreed, own, public, position, side.size)
+        words = part.words + covering
         content = {
             "plan": agreed.digest,
             "keys": digest_of_keys(agreed, public),
