@@ -13,7 +13,7 @@ ROOT = Path(__file__).parents[1]
 ROOMS = (
     *("noise", "sampling", "clipping", "privacy", "data", "record_model", "inference", "posterior"),
     *("plots", "models", "gallery", "formula", "ledger", "results", "fitting", "sklearn"),
-    *("auditing", "sweeps", "releases", "widgets", "teaching", "cli"),
+    *("owners", "auditing", "sweeps", "releases", "widgets", "teaching", "cli"),
 )
 # ``models.get`` knows the built-in models, which are written like anybody's: with what ``models``
 # offers

@@ -103,6 +103,7 @@ ALLOWED = {
     Use("workbench/sklearn/_estimator.py", "PrivateEstimator.__new__", "secrets.token_hex"): _NAME,
     Use("workbench/widgets/kit/presses.py", "Presses.__init__", "secrets.token_hex"): _NAME,
     Use("workbench/ledger/ledger.py", "Ledger.reserve", "uuid.uuid4"): _NAME,
+    Use("workbench/owners/planning.py", "plan", "uuid.uuid4"): _NAME,
     Use("workbench/ledger/owners.py", "own", "uuid.uuid4"): _NAME,
     Use("workbench/fitting/checkpoints.py", "new_folder", "uuid.uuid4"): _NAME,
     Use("workbench/fitting/single_release.py", "charged", "uuid.uuid4"): _NAME,

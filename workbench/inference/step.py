@@ -220,6 +220,30 @@ class PrivateStep:
             moments = self._with_pull(moments, model, params, mean, draws, state, hyper)
         return DPVIState(optim_state, state.step + 1, state.key, average, moments)
 
+    def release(
+        self, state: DPVIState, records: Record, draws: Draws, hyper: Hyperparameters
+    ) -> Release:
+        """What ``step`` releases, for an optimiser elsewhere. The arguments and errors are those of
+        ``step``.
+        """
+        records = self._checked(state, records)
+        released: list[Release] = []
+
+        def noised_sum(loss: RecordLoss, u: Any) -> Any:
+            point = self.dithered(u, state, draws, hyper)
+            released.append(self._release_at(loss, point, state, records, draws, hyper))
+            return jax.tree.map(jnp.zeros_like, u)
+
+        params = self.optimizer.get_params(state.optim_state)
+        self.estimator.gradient(
+            self._model_with(hyper),
+            params,
+            draws.base_noise,
+            self.sampler.sampling_rate,
+            noised_sum,
+        )
+        return released[0]
+
     def dithered(self, u: Any, state: DPVIState, draws: Draws, hyper: Hyperparameters) -> Any:
         """``u`` moved by plus or minus ``hyper.dither`` in each coordinate, between the starts of
         moments and average.

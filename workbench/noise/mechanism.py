@@ -203,19 +203,12 @@ class GaussianMechanism:
         return jnp.floor(deviation / (noise_multiplier * np.float32(_LAST_BITS))).astype(jnp.int32)
 
     @staticmethod
-    def add(total: PyTree, noise: Noise | None) -> Any:
-        """``total`` with one draw of ``noise`` for each of its entries, a pytree of arrays.
+    def on_grid(total: Any, noise: Noise | None) -> OnGrid:
+        """``total`` with one draw of ``noise`` for each of its entries, still in whole multiples of
+        g, modulo 2^32: for what is added up further before it is read.
 
-        Whole numbers are added to whole numbers, without error, before anything becomes a
-        floating-point number.
-
-        :param total: ``OnGrid``; where there is no noise, a pytree of arrays that is returned as it
-            is.
-        :raises ArgumentError: if the number of draws is not the number of coordinates.
-        :raises TypeError: if a sum that is not on a grid is to have noise, or one on a grid none.
+        :raises ArgumentError, TypeError: as ``add``.
         """
-        if noise is None and not isinstance(total, OnGrid):
-            return total
         if noise is None or not isinstance(total, OnGrid):
             raise TypeError(
                 "total: noise is added to sums on a grid (OnGrid) only, and to all of them."
@@ -233,6 +226,21 @@ class GaussianMechanism:
         draws = jnp.split(noise.units, ends[:-1])
         # a sum of more than 2^31 would begin again at -2^31: a function of the sum all the same
         noised = [leaf + draw.reshape(leaf.shape) for leaf, draw in zip(leaves, draws, strict=True)]
-        return jax.tree.unflatten(
-            treedef, [leaf.astype(jnp.float32) * total.spacing for leaf in noised]
-        )
+        return OnGrid(jax.tree.unflatten(treedef, noised), total.spacing)
+
+    @staticmethod
+    def add(total: PyTree, noise: Noise | None) -> Any:
+        """``total`` with one draw of ``noise`` for each of its entries, a pytree of arrays.
+
+        Whole numbers are added to whole numbers, without error, before anything becomes a
+        floating-point number.
+
+        :param total: ``OnGrid``; where there is no noise, a pytree of arrays that is returned as it
+            is.
+        :raises ArgumentError: if the number of draws is not the number of coordinates.
+        :raises TypeError: if a sum that is not on a grid is to have noise, or one on a grid none.
+        """
+        if noise is None and not isinstance(total, OnGrid):
+            return total
+        units, spacing = GaussianMechanism.on_grid(total, noise)
+        return jax.tree.map(lambda leaf: leaf.astype(jnp.float32) * spacing, units)

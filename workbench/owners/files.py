@@ -1,0 +1,77 @@
+"""The small files that owners and coordinator exchange: JSON, of one form each."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from workbench import _folders, _json, _schema, _validate
+from workbench._validate import ArgumentError
+
+__all__ = ["FORMAT", "digest_of", "read", "text_of", "write_new"]
+
+FORMAT = 1
+_MOST_BYTES = 2**26
+
+
+def text_of(content: Mapping[str, Any]) -> str:
+    """JSON of which there is one text for equal contents."""
+    return json.dumps(content, sort_keys=True, indent=1, ensure_ascii=True, allow_nan=False) + "\n"
+
+
+def digest_of(content: Mapping[str, Any]) -> str:
+    """SHA-256 of ``text_of``, 64 hexadecimal digits."""
+    return hashlib.sha256(text_of(content).encode()).hexdigest()
+
+
+def read(argument: str, path: str | Path, kind: str, form: _schema.Form) -> dict[str, Any]:
+    """The content of a file of this kind.
+
+    :param argument: for errors. :param form: of all but ``format`` and ``kind``.
+    :raises ArgumentError: if it cannot be read, or is another kind of file or damaged.
+    """
+    location = _validate.path(argument, path)
+    try:
+        content = _json.loads(_folders.content(location, _MOST_BYTES))
+    except OSError as error:
+        reason = f"cannot be read ({error.strerror})."
+        raise ArgumentError(argument, str(path), reason) from None
+    except (ValueError, RecursionError):
+        raise ArgumentError(argument, str(path), "is no JSON file, or damaged.") from None
+    said = content.get("kind") if isinstance(content, dict) else None
+    if said != kind:
+        raise ArgumentError(argument, str(path), f"is not a file of an owners' {kind}.")
+    if content.pop("format", None) != FORMAT:
+        reason = "was written by another version of the workbench: all must use the same."
+        raise ArgumentError(argument, str(path), reason)
+    del content["kind"]
+    try:
+        form("", content)
+    except _schema.FormError as error:
+        raise ArgumentError(argument, str(path), f"is damaged: {error}") from None
+    return content
+
+
+def write_new(argument: str, path: Path, kind: str, content: Mapping[str, Any]) -> Path:
+    """Write a file that is not there yet, at once and complete.
+
+    :raises ArgumentError: if there is one of that name, or it cannot be written.
+    """
+    text = text_of({"format": FORMAT, "kind": kind, **content})
+    try:
+        handle, partial = tempfile.mkstemp(dir=path.parent)
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            file.write(text)
+        os.chmod(partial, 0o644)
+        is_new = _folders.put_new(Path(partial), path)
+    except OSError as error:
+        reason = f"cannot be written ({error.strerror})."
+        raise ArgumentError(argument, str(path), reason) from None
+    if not is_new:
+        raise ArgumentError(argument, str(path), "is there already: name another folder.")
+    return path

@@ -1,0 +1,366 @@
+"""What owners and coordinator agree on before anything is computed, and what follows from it."""
+
+from __future__ import annotations
+
+import functools
+import uuid
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from workbench import _schema, _validate
+from workbench._numbers import upper
+from workbench._validate import ArgumentError
+from workbench.data import Schema, from_frame
+from workbench.fitting.fits import FlatRequest, planned_of
+from workbench.fitting.one_shot import STATISTICS, OneShot
+from workbench.fitting.spec import FitSpec
+from workbench.fitting.tables import is_formula
+from workbench.inference.step import PrivateStep
+from workbench.models import get
+from workbench.noise.chacha20 import key_from_seed
+from workbench.owners import files
+from workbench.owners.shares import Shares
+from workbench.privacy import accounting
+from workbench.privacy.guarantee import Guarantee
+from workbench.privacy.implementation import SHARE
+from workbench.privacy.plan import PrivacyPlan, default_delta
+from workbench.privacy.steps import Steps
+
+__all__ = ["Agreement", "Plan", "agreement", "as_plan", "plan", "read_plan"]
+
+_OF_FORMULA = ("family", "link", "priors")
+_MADE_UP = 997  # records; no array of a model has such a side
+_FORM = _schema.record(
+    {
+        "model": _schema.text(empty=False),
+        "options": _schema.mapped(_schema.anything),
+        "schema": _schema.mapped(_schema.mapped(_schema.anything)),
+        "owners": _schema.listed(_schema.text(empty=False)),
+        "colluders": _schema.whole(),
+        "epsilon": _schema.number(above=0),
+        "delta": _schema.number(above=0, below=1),
+        "num_records": _schema.whole(at_least=2),
+        "round": _schema.text(empty=False),
+    }
+)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is fitted to whose records, and what it may cost; public. Made by ``plan``.
+
+    >>> schema = {"days": (0, 30), "age": (18, 90)}
+    >>> terms = {"epsilon": 1.0, "num_records": 3000}
+    >>> plan = wb.owners.plan(
+    ...     "days ~ age", schema=schema, owners=["Bern", "Cork"], **terms
+    ... )
+    >>> plan.owners, len(plan.digest)
+    (('Bern', 'Cork'), 64)
+
+    :param model: a formula, or the name of a model of a whole table.
+    :param options: of the model. :param schema: of its columns, as ``Schema.to_dict`` has it.
+    :param owners: their names. :param colluders: c, how many may tell others what noise they added.
+    :param num_records: an upper bound on the records of all owners together, public.
+    :param round: a name that no other plan has.
+    """
+
+    model: str
+    options: Mapping[str, Any]
+    schema: Mapping[str, Any]
+    owners: tuple[str, ...]
+    colluders: int
+    epsilon: float
+    delta: float
+    num_records: int
+    round: str
+
+    @functools.cached_property
+    def digest(self) -> str:
+        """SHA-256 of the whole plan, 64 hexadecimal digits, which all keys and sums name."""
+        return files.digest_of(self._content())
+
+    def _content(self) -> dict[str, Any]:
+        return {**asdict(self), "owners": list(self.owners)}
+
+    @property
+    def shares(self) -> Shares:
+        """How the noise is divided."""
+        return Shares.checked(len(self.owners), self.colluders)
+
+    def question(self) -> str:
+        """What an owner is asked, in words."""
+        return (
+            f"{self.model}: one release of sums over the records of {', '.join(self.owners)}, at "
+            f"most {self.num_records} together. It costs each owner epsilon = "
+            f"{upper(self.epsilon)}, delta = {upper(self.delta)}, and is promised where at most "
+            f"{self.colluders} of them tell what noise they added. Columns: "
+            f"{', '.join(self.schema)}; the plan has their ranges and levels."
+        )
+
+    def save(self, path: str | Path) -> Path:
+        """Write the plan to a new file. :raises ArgumentError: naming ``path``."""
+        return files.write_new("path", _validate.path("path", path), "plan", self._content())
+
+    def position(self, owner: str) -> int:
+        """The place of an owner. :raises ArgumentError: naming ``owner``."""
+        if owner not in self.owners:
+            raise _validate.unknown_name("owner", owner, self.owners)
+        return self.owners.index(owner)
+
+    def require_of(self, argument: str, path: object, content: Mapping[str, Any]) -> None:
+        """:raises ArgumentError: if a file is of another plan, or of none of its owners."""
+        if content["plan"] != self.digest:
+            reason = "belongs to another plan: everybody must have the same file of the plan."
+            raise ArgumentError(argument, str(path), reason)
+        if content["owner"] not in self.owners:
+            raise ArgumentError(argument, str(path), "is of nobody in the plan.")
+
+    def require_all(self, argument: str, owners: Collection[str], missing: str) -> None:
+        """:raises ArgumentError: naming an owner of whom something is missing."""
+        for owner in self.owners:
+            if owner not in owners:
+                raise ArgumentError(
+                    argument,
+                    owner,
+                    f"{missing} is missing, and without it there is no result: the plan has "
+                    f"{len(self.owners)} owners, {', '.join(self.owners)}.",
+                    remedy=f"Wait for it, or agree on a new plan without {owner}.",
+                )
+
+
+def plan(
+    model: str,
+    *,
+    schema: Any,
+    owners: Sequence[str],
+    epsilon: float,
+    num_records: int,
+    delta: float | None = None,
+    colluders: int = 1,
+    options: Mapping[str, Any] | None = None,
+) -> Plan:
+    """A plan for one release of sums over the records of several owners, checked as far as it can
+    be without records.
+
+    >>> schema = {"days": (0, 30), "age": (18, 90)}
+    >>> plan = wb.owners.plan(
+    ...     "days ~ age",
+    ...     schema=schema,
+    ...     owners=["Aarhus", "Bern", "Cork"],
+    ...     epsilon=1.0,
+    ...     num_records=3000,
+    ... )
+    >>> plan.colluders, plan.delta
+    (1, 0.0001)
+
+    :param model: a formula of a linear regression, such as "days ~ age", or "normal_table" or
+        "mixed_table".
+    :param schema: ranges and levels of all columns that are used, as of ``wb.data.from_frame``.
+        Nothing is learned from the records.
+    :param owners: a name for each, which the owners recognise.
+    :param num_records: an upper bound on the records of all owners together, public.
+    :param delta: by default the largest power of ten below 1 / ``num_records``.
+    :param colluders: c, of how many owners the promise holds even if they tell others the noise
+        that they added. With 0 it does not hold against the owners themselves, as each knows its
+        own noise.
+    :param options: of a formula family, link and priors, else those of the model.
+    :raises ArgumentError: naming the argument and its value.
+    """
+    names = tuple(_validate.label("owners", name) for name in _listed(owners))
+    if len(set(names)) < len(names):
+        raise ArgumentError("owners", list(names), "has a name twice.")
+    shares = Shares.checked(len(names), colluders)
+    number = _validate.integer("num_records", num_records, at_least=2)
+    chosen = default_delta(number) if delta is None else delta
+    try:
+        declared = Schema.from_declaration(schema)
+    except ArgumentError as error:
+        if not isinstance(schema, Mapping) or not any(isinstance(x, type) for x in schema.values()):
+            raise
+        raise ArgumentError(
+            error.argument,
+            error.value,
+            f"{error.expectation} Ranges and levels are not learned from several owners.",
+        ) from None
+    made = Plan(
+        _validate.text("model", model),
+        dict(options or {}),
+        declared.to_dict(),
+        names,
+        shares.colluders,
+        _validate.epsilon("epsilon", epsilon),
+        _validate.probability("delta", chosen),
+        number,
+        uuid.uuid4().hex,
+    )
+    try:
+        _FORM("", made._content())
+        _ = made.digest
+    except (_schema.FormError, TypeError, ValueError) as error:
+        raise ArgumentError("options", dict(options or {}), f"must fit in JSON: {error}") from None
+    agreement(made)
+    return made
+
+
+def _listed(owners: Any) -> list[Any]:
+    if isinstance(owners, str) or not isinstance(owners, Sequence):
+        raise ArgumentError("owners", owners, "must be a list of names.")
+    return list(owners)
+
+
+def read_plan(path: str | Path) -> Plan:
+    """The plan that ``Plan.save`` wrote.
+
+    :raises ArgumentError: naming ``plan``, if it cannot be read or is damaged.
+    """
+    content = files.read("plan", path, "plan", _FORM)
+    names = tuple(content["owners"])
+    made = Plan(**{**content, "owners": names})
+    if len(set(names)) < len(names):
+        raise ArgumentError("plan", str(path), "is damaged: it has an owner twice.")
+    _ = made.shares
+    return made
+
+
+def as_plan(plan: Plan | str | Path) -> Plan:
+    """A plan, or the one in a file."""
+    return plan if isinstance(plan, Plan) else read_plan(plan)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Agreement:
+    """What follows from a plan for whoever has some records, or none: the same for all.
+
+    :param request: as a fit is asked for.
+    :param spec: with the records of one owner, or with made-up ones.
+    :param privacy: the noise that the guarantee counts.
+    :param step: whose release is one owner's noised sum, in whole numbers.
+    :param guarantee: of the total.
+    """
+
+    request: FlatRequest
+    spec: FitSpec
+    privacy: PrivacyPlan
+    step: PrivateStep
+    guarantee: Guarantee
+
+    @property
+    def estimation(self) -> OneShot:
+        """How the sums make a posterior."""
+        assert isinstance(self.spec.estimation, OneShot)
+        return self.spec.estimation
+
+    @property
+    def size(self) -> int:
+        """Number of sums."""
+        return self.step.noise_size
+
+    @property
+    def grid(self) -> dict[str, Any]:
+        """What all must have computed alike for their whole numbers to be added up."""
+        share = self.step.mechanism
+        return {
+            "clip": float(share.clip),
+            "noise_multiplier": float(share.noise_multiplier),
+            "level": int(share.level(self.step.sampler.capacity)),
+            "capacity": int(self.step.sampler.capacity),
+            "size": self.size,
+        }
+
+
+def agreement(plan: Plan, frame: Any = None, name: str = "") -> Agreement:
+    """What follows from a plan. Nothing is computed from records yet.
+
+    :param frame: the table of an owner, and ``name`` its name; without them made-up records, which
+        have the same shapes.
+    :raises ArgumentError: naming the argument and its value.
+    """
+    if plan.delta >= 1 / plan.num_records:
+        raise ArgumentError(
+            "delta",
+            plan.delta,
+            f"must be below 1 / num_records = {1 / plan.num_records:.3g}: a larger one allows to "
+            "publish a record of somebody else's in full.",
+        )
+    schema, options = Schema.from_dict(plan.schema), plan.options
+    if frame is None:
+        made_up = np.zeros((min(plan.num_records, _MADE_UP), len(schema.feature_names)))
+        frame, name = schema.decode(made_up), f"records of {', '.join(plan.owners)}"
+    common: dict[str, Any] = {
+        "epsilon": plan.epsilon,
+        "delta": plan.delta,
+        "num_records": plan.num_records,
+        "estimator": STATISTICS,
+        "look": 0.0,
+        "ledger": False,
+        "checkpoint": False,
+    }
+    if is_formula(plan.model):
+        for option in options:
+            _validate.choice("options", option, _OF_FORMULA)
+        of_model: dict[str, Any] = {"schema": schema, "name": name, **options}
+        request = FlatRequest(model=plan.model, data=frame, **of_model, **common)
+    else:
+        records = from_frame(frame, schema=schema, evaluation=False, name=name)
+        request = FlatRequest(model=get(plan.model, **options), data=records, **common)
+    spec, privacy, _ = planned_of(request)
+    shares, key = plan.shares, key_from_seed(0)  # starting values, which are 0
+    size = spec.private_step(privacy, key).noised_coordinates
+    privacy = privacy.for_noise_in(shares.owners * size).confirmed()
+    step = spec.private_step(replace(privacy, mechanism=shares.of(privacy.mechanism)), key)
+    return Agreement(request, spec, privacy, step, _promised(plan, spec, privacy, size))
+
+
+def _promised(plan: Plan, spec: FitSpec, privacy: PrivacyPlan, size: int) -> Guarantee:
+    """The guarantee of the total, with who learns what.
+
+    :raises ArgumentError: naming ``delta``, if the whole numbers are too coarse for it.
+    """
+    shares = plan.shares
+    guarantee = spec.guarantee(privacy, 1, size)
+    cost = shares.delta_cost(size, guarantee.epsilon)
+    if not cost <= plan.delta * SHARE:
+        raise ArgumentError(
+            "delta",
+            plan.delta,
+            f"is so small that the rounding of the owners' noise alone costs {cost:.1e}: choose a "
+            "larger one.",
+        )
+    caveats = (*_who_learns_what(plan, guarantee, cost), *guarantee.caveats)
+    return replace(guarantee, noise_delta=cost, caveats=caveats)
+
+
+def _who_learns_what(plan: Plan, guarantee: Guarantee, cost: float) -> list[str]:
+    shares = plan.shares
+    sentences = [
+        f"The records are those of {shares.owners} owners ({', '.join(plan.owners)}), each of whom "
+        "summed its own records, added its part of the noise and covered the sum with masks that "
+        "cancel in the total: the coordinator learned the noised total and nothing else.",
+    ]
+    if shares.colluders:
+        few = "any owner" if shares.colluders == 1 else f"any {shares.colluders} owners"
+        sentences.append(
+            f"The guarantee holds against the public, and against the coordinator and {few} "
+            "together, who know their own records, noise and masks."
+        )
+    else:
+        sigma = shares.against_another_owner(guarantee.noise_multiplier)
+        loss = Steps.checked(guarantee.sampler, guarantee.relation, 1.0, sigma, 1)
+        remaining = guarantee.delta - guarantee.overflow_delta - cost
+        epsilon = accounting.round_up(accounting.bound(loss, remaining), 4)
+        sentences.append(
+            "The guarantee holds against the public and the coordinator, if no owner tells what "
+            "noise it added. An owner who sees the result knows its own noise: against it epsilon "
+            f"is {upper(epsilon)} at the same delta."
+        )
+    sentences.append(
+        "Somebody with records at several owners is protected as several persons are. "
+        "Everybody is taken to follow the protocol, and to have the others' own public keys; the "
+        "masks rest on X25519, HKDF and ChaCha20, so against whoever saw the masked sums the "
+        "guarantee is one against attackers with limited computing power."
+    )
+    return sentences
