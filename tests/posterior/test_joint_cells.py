@@ -210,7 +210,7 @@ def test_a_tree_divides_into_levels_first_and_then_into_halves():
         table[:, level, half].sum() for level in (0, 1) for half in (slice(0, 3), slice(3, 5))
     ]
     assert np.array_equal(added[tree.measured], values)
-    assert tree.shares[tree.layers[2].cells, 0].tolist() == [1.2, 0.8, 1.2, 0.8]
+    assert tree.weights[tree.layers[2].cells, 0].tolist() == [1.2, 0.8, 1.2, 0.8]
 
 
 def test_the_caution_names_levels_of_too_few_records():

@@ -213,10 +213,10 @@ def _modes(values: np.ndarray, rates: np.ndarray) -> np.ndarray:
     """
     x = values[:, None]
     growing = np.exp(rates * (np.abs(x) - 1))  # cosh(b x) / cosh(b) without large numbers
-    shrinking, whole = np.exp(-rates * (np.abs(x) + 1)), np.exp(-2 * rates)
+    shrinking, full = np.exp(-rates * (np.abs(x) + 1)), np.exp(-2 * rates)
     is_odd = np.arange(len(rates)) % 2 > 0
     sign = np.where(is_odd, -1.0, 1.0)
-    beam = np.where(is_odd, np.sign(x), 1.0) * (growing + sign * shrinking) / (1 + sign * whole)
+    beam = np.where(is_odd, np.sign(x), 1.0) * (growing + sign * shrinking) / (1 + sign * full)
     wave = np.where(is_odd, np.sin(rates * x) / np.sin(rates), np.cos(rates * x) / np.cos(rates))
     return (wave + beam) / 2
 

@@ -54,8 +54,8 @@ def shift(
 
     def improved(_: int, a: Array) -> Array:
         norms = jnp.sqrt(squares @ jnp.square(scores - a[:, None]))
-        shares = weights * jnp.where(norms > clip, clip / jnp.where(norms > 0, norms, 1), 1.0)
-        return (scores @ shares) / jnp.sum(shares)
+        clipped = weights * jnp.where(norms > clip, clip / jnp.where(norms > 0, norms, 1), 1.0)
+        return (scores @ clipped) / jnp.sum(clipped)
 
     a = jax.lax.fori_loop(0, _ITERATIONS, improved, jnp.zeros_like(point))
     return jnp.where(jnp.all(jnp.isfinite(a)), a, 0.0)

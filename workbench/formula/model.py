@@ -391,7 +391,7 @@ def _regression(columns: Columns, lines: tuple[PriorLine, ...]) -> Regression:
             f"has {next(iter(monotone))} for a response of levels without order: write C().",
         )
     shared = {effects.name: design.shared(effects, bool(intercept)) for effects in design.groups}
-    shaped = [place + bool(intercept) for shape in (curves | monotone).values() for place in shape]
+    shaped = [index + bool(intercept) for shape in (curves | monotone).values() for index in shape]
     return Regression(
         columns.family,
         columns.response,
@@ -408,7 +408,7 @@ def _regression(columns: Columns, lines: tuple[PriorLine, ...]) -> Regression:
         },
         [
             *(Curve(name, scales, of(scale_of(name))[0]) for name, scales in curves.items()),
-            *(Monotone(name, places, of(name)[0]) for name, places in monotone.items()),
+            *(Monotone(name, indices, of(name)[0]) for name, indices in monotone.items()),
         ],
     )
 

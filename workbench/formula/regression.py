@@ -169,11 +169,11 @@ class Regression:
             return _with(WEIGHTS, side_by_side(self.weights, several), shift)
         of_shapes = [shape.weights(several) for shape in self.shapes]
         shaped = [column for shape in self.shapes for column in shape.columns]
-        others = np.setdiff1d(np.arange(self.num_weights), shaped)
-        places = np.argsort([*others, *shaped])
+        lines_at = np.setdiff1d(np.arange(self.num_weights), shaped)
+        order = np.argsort([*lines_at, *shaped])
 
         def joined(of_others: jax.Array) -> jax.Array:
-            return jnp.concatenate([of_others, *of_shapes])[places]
+            return jnp.concatenate([of_others, *of_shapes])[order]
 
         if not self.weights:
             return numpyro.deterministic(WEIGHTS, joined(jnp.zeros(0)))
@@ -181,8 +181,8 @@ class Regression:
         if shift is None:
             total = lines = numpyro.sample(LINES, prior)
         else:
-            total = numpyro.sample(LINES, moved(prior, shift[others]))
-            lines = total - shift[others]
+            total = numpyro.sample(LINES, moved(prior, shift[lines_at]))
+            lines = total - shift[lines_at]
         numpyro.deterministic(WEIGHTS, joined(lines))
         return joined(total)
 
@@ -269,8 +269,8 @@ class Regression:
         """
         scale = self.family.residual_scale
         is_location = self.family.link == "identity" or self.family.name == "lognormal"
-        others = tuple(self._site_of(name) for name in self.parameters if name != scale)
-        return (scale if is_location else ""), others
+        nuisances = tuple(self._site_of(name) for name in self.parameters if name != scale)
+        return (scale if is_location else ""), nuisances
 
     @property
     def clipping_correction(self) -> Callable[..., jax.Array] | None:
@@ -321,8 +321,8 @@ class Regression:
         for effects in self.groups:
             columns = arrays[f"{effects.name}_x"] if effects.block.columns else jnp.zeros(())
             count = len(effects.labels)
-            share = 1 - 1 / count if effects.name in self.shared else 1.0
-            total = total + share * (effects.block.intercept + jnp.sum(columns**2))
+            within = 1 - 1 / count if effects.name in self.shared else 1.0
+            total = total + within * (effects.block.intercept + jnp.sum(columns**2))
         return total
 
     def _site_of(self, parameter: str) -> str:

@@ -97,8 +97,8 @@ class _StepsTransform(ParameterFreeTransform):
     def _inverse(self, y: jax.Array) -> jax.Array:
         total, count = y.sum(axis=-1, keepdims=True), y.shape[-1]
         has_shares = jnp.abs(total) > _LEAST
-        shares = jnp.where(has_shares, y / jnp.where(has_shares, total, 1.0), 1 / count)
-        return jnp.concatenate([total / count, self._stick.inv(shares)], axis=-1)
+        simplex = jnp.where(has_shares, y / jnp.where(has_shares, total, 1.0), 1 / count)
+        return jnp.concatenate([total / count, self._stick.inv(simplex)], axis=-1)
 
     def log_abs_det_jacobian(
         self, x: jax.Array, y: jax.Array, intermediates: Any = None
@@ -137,8 +137,8 @@ class OneSign(dist.Distribution):
         """Draws, float[sample_shape, count]."""
         of_average, of_shares = jax.random.split(key)
         (count,) = self.event_shape
-        shares = jax.random.dirichlet(of_shares, jnp.ones(count), sample_shape)
-        return self.average.sample(of_average, sample_shape)[..., None] * count * shares
+        simplex = jax.random.dirichlet(of_shares, jnp.ones(count), sample_shape)
+        return self.average.sample(of_average, sample_shape)[..., None] * count * simplex
 
     def log_prob(self, value: jax.Array) -> jax.Array:
         """float[...]. The density of the steps is infinite at 0, where all shares are possible; no

@@ -327,7 +327,7 @@ class PrivateStep:
                 draws.base_noise if position is None else record_keys(draws.base_noise, position)
             )
             value = loss(u, (record, record_key))
-            return value + model.correction(u, record, clip) if self.is_centred else value
+            return value + model.correction(u, record, clip, is_centred=self.is_centred)
 
         strategy, rules, microbatch_size = self.performance
         size = self.source.usual_size(self.sampler) if microbatch_size is None else microbatch_size

@@ -70,9 +70,9 @@ def fit(plan: Plan | str | Path, sums: Iterable[str | Path]) -> FitResult:
         others', or numbers that were altered.
     """
     agreed = as_plan(plan)
-    parts = _parts(agreed, sums)
+    answers = _parts(agreed, sums)
     side = agreement(agreed)
-    released = _total(side, parts)
+    released = _total(side, answers)
     _require_possible(agreed, side, released)
     estimation = _OfOwners.of(side.estimation, agreed.shares)
     spec = replace(side.spec, estimation=estimation)
@@ -84,17 +84,17 @@ def fit(plan: Plan | str | Path, sums: Iterable[str | Path]) -> FitResult:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class _OfOwners(OneShot):
-    """A fit from sums with the noise of all owners. :param shares: how it was divided."""
+    """A fit from sums with the noise of all owners. :param division: how it was divided."""
 
-    shares: Shares = _ALONE
+    division: Shares = _ALONE
 
     @classmethod
-    def of(cls, one_shot: OneShot, shares: Shares) -> _OfOwners:
-        kept = (one_shot.model, one_shot.sums, one_shot.predict, one_shot.score)
-        return cls(*kept, shares=shares)
+    def of(cls, one_shot: OneShot, division: Shares) -> _OfOwners:
+        fields = (one_shot.model, one_shot.sums, one_shot.predict, one_shot.score)
+        return cls(*fields, division=division)
 
     def hyper(self, spec: FitSpec, plan: PrivacyPlan, step: PrivateStep) -> Hyperparameters:
-        return Hyperparameters.of(self.shares.in_all(plan.mechanism), None)
+        return Hyperparameters.of(self.division.in_all(plan.mechanism), None)
 
 
 def _parts(plan: Plan, paths: Iterable[str | Path]) -> list[_Part]:
@@ -115,33 +115,33 @@ def _parts(plan: Plan, paths: Iterable[str | Path]) -> list[_Part]:
             words = np.empty(0, np.uint32)
         by_owner[owner] = _Part(owner, content["keys"], grid.pop("spacing"), grid, words)
     plan.require_all("sums", by_owner, "its sum")
-    parts = [by_owner[owner] for owner in plan.owners]
-    for part in parts[1:]:
-        if (part.keys, part.spacing) != (parts[0].keys, parts[0].spacing):
+    answers = [by_owner[owner] for owner in plan.owners]
+    for answer in answers[1:]:
+        if (answer.keys, answer.spacing) != (answers[0].keys, answers[0].spacing):
             raise ArgumentError(
                 "sums",
-                part.owner,
-                f"used other keys or another spacing than {parts[0].owner}, so the masks do not "
+                answer.owner,
+                f"used other keys or another spacing than {answers[0].owner}, so the masks do not "
                 "cancel: agree on a new plan.",
             )
-    return parts
+    return answers
 
 
-def _total(side: Agreement, parts: list[_Part]) -> np.ndarray:
+def _total(side: Agreement, answers: list[_Part]) -> np.ndarray:
     """The noised sum over all records, float[d]. :raises ArgumentError: naming ``sums``."""
     total = np.zeros(side.size, np.uint32)
-    for part in parts:
-        if part.grid != side.grid:
+    for answer in answers:
+        if answer.grid != side.grid:
             reason = (
                 "computed its sum for other noise than here: all must use the same version of the "
                 "workbench."
             )
-            raise ArgumentError("sums", part.owner, reason)
-        if part.words.shape != total.shape:
-            reason = f"has {len(part.words)} numbers in its file instead of {side.size}."
-            raise ArgumentError("sums", part.owner, reason)
-        total = total + part.words.astype(np.uint32)
-    return total.view(np.int32).astype(float) * parts[0].spacing
+            raise ArgumentError("sums", answer.owner, reason)
+        if answer.words.shape != total.shape:
+            reason = f"has {len(answer.words)} numbers in its file instead of {side.size}."
+            raise ArgumentError("sums", answer.owner, reason)
+        total = total + answer.words.astype(np.uint32)
+    return total.view(np.int32).astype(float) * answers[0].spacing
 
 
 def _require_possible(plan: Plan, side: Agreement, released: np.ndarray) -> None:

@@ -106,31 +106,31 @@ def mask(plan: Plan, secret: bytes, keys: Sequence[bytes], position: int, size: 
     :raises ArgumentError: naming ``keys``, for one that is no point of the curve's main group.
     """
     total = np.zeros(size, np.uint32)
-    for other in range(len(keys)):
-        if other != position:
-            words = words_of_pair(plan, secret, keys, position, other, size)
-            total = total + words if position < other else total - words
+    for partner in range(len(keys)):
+        if partner != position:
+            words = words_of_pair(plan, secret, keys, position, partner, size)
+            total = total + words if position < partner else total - words
     return total
 
 
 def words_of_pair(
-    plan: Plan, secret: bytes, keys: Sequence[bytes], position: int, other: int, size: int
+    plan: Plan, secret: bytes, keys: Sequence[bytes], position: int, partner: int, size: int
 ) -> np.ndarray:
     """What two owners have in common and nobody else knows, uint32[size].
 
-    :param other: the place of the other owner. The other arguments and errors are those of
+    :param partner: the place of the other owner. The other arguments and errors are those of
         ``mask``.
     """
     x25519 = require_cryptography()
     hashes = importlib.import_module("cryptography.hazmat.primitives.hashes")
     hkdf = importlib.import_module("cryptography.hazmat.primitives.kdf.hkdf")
     try:
-        of_other = x25519.X25519PublicKey.from_public_bytes(keys[other])
+        of_other = x25519.X25519PublicKey.from_public_bytes(keys[partner])
         shared = x25519.X25519PrivateKey.from_private_bytes(secret).exchange(of_other)
     except ValueError:
-        reason = f"of {plan.owners[other]} is no key: ask for another."
-        raise ArgumentError("keys", keys[other].hex(), reason) from None
-    pair = [bytes([index]) + keys[index] for index in sorted((position, other))]
+        reason = f"of {plan.owners[partner]} is no key: ask for another."
+        raise ArgumentError("keys", keys[partner].hex(), reason) from None
+    pair = [bytes([index]) + keys[index] for index in sorted((position, partner))]
     bound = b"".join([_PURPOSE, bytes.fromhex(digest_of_keys(plan, keys)), *pair])
     derive = hkdf.HKDF(hashes.SHA256(), 32, bytes.fromhex(plan.digest), bound).derive
     return np.asarray(stream(key_from_bytes(derive(shared)), 0, size), np.uint32)

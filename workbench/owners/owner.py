@@ -168,25 +168,25 @@ def write_sum(
         raise ArgumentError("folder", str(folder), f"has a file {path.name} already.")
     public = keys_of_all(agreed, keys)
     secret = _Secret.of(agreed, owner)
-    own = secret.read(owner)
-    if public_key(own) != public[position]:
+    private = secret.read(owner)
+    if public_key(private) != public[position]:
         reason = "is not the key that was made here for this plan."
         raise ArgumentError("keys", public[position].hex(), reason)
     side = agreement(agreed, data, name or f"records of {owner}")
     # whatever can fail fails before anything is spent
-    covering, summed = mask(agreed, own, public, position, side.size), compiled(side)
+    covering, summed = mask(agreed, private, public, position, side.size), compiled(side)
     request, spec = _Charge(ledger, over_cap), side.spec
     with charged(
         request, spec.source, side.guarantee, spec.model.name, lambda: spec.columns.dataset_id
     ) as charge:
         secret.take(owner)
-        part = summed(charge.key)
-        words = part.words + covering
+        answer = summed(charge.key)
+        words = answer.words + covering
         content = {
             "plan": agreed.digest,
             "keys": digest_of_keys(agreed, public),
             "owner": owner,
-            "grid": {**side.grid, "spacing": part.spacing},
+            "grid": {**side.grid, "spacing": answer.spacing},
             "words": base64.b64encode(words.astype("<u4").tobytes()).decode(),
         }
         checksum = files.digest_of(content)

@@ -173,7 +173,7 @@ def plan(
     names = tuple(_validate.label("owners", name) for name in _listed(owners))
     if len(set(names)) < len(names):
         raise ArgumentError("owners", list(names), "has a name twice.")
-    shares = Shares.checked(len(names), colluders)
+    division = Shares.checked(len(names), colluders)
     number = _validate.integer("num_records", num_records, at_least=2)
     chosen = default_delta(number) if delta is None else delta
     try:
@@ -191,7 +191,7 @@ def plan(
         dict(options or {}),
         declared.to_dict(),
         names,
-        shares.colluders,
+        division.colluders,
         _validate.epsilon("epsilon", epsilon),
         _validate.probability("delta", chosen),
         number,
@@ -262,11 +262,11 @@ class Agreement:
     @property
     def grid(self) -> dict[str, Any]:
         """What all must have computed alike for their whole numbers to be added up."""
-        share = self.step.mechanism
+        mechanism = self.step.mechanism
         return {
-            "clip": float(share.clip),
-            "noise_multiplier": float(share.noise_multiplier),
-            "level": int(share.level(self.step.sampler.capacity)),
+            "clip": float(mechanism.clip),
+            "noise_multiplier": float(mechanism.noise_multiplier),
+            "level": int(mechanism.level(self.step.sampler.capacity)),
             "capacity": int(self.step.sampler.capacity),
             "size": self.size,
         }
@@ -308,10 +308,10 @@ def agreement(plan: Plan, frame: Any = None, name: str = "") -> Agreement:
         records = from_frame(frame, schema=schema, evaluation=False, name=name)
         request = FlatRequest(model=get(plan.model, **options), data=records, **common)
     spec, privacy, _ = planned_of(request)
-    shares, key = plan.shares, key_from_seed(0)  # starting values, which are 0
+    division, key = plan.shares, key_from_seed(0)  # starting values, which are 0
     size = spec.private_step(privacy, key).noised_coordinates
-    privacy = privacy.for_noise_in(shares.owners * size).confirmed()
-    step = spec.private_step(replace(privacy, mechanism=shares.of(privacy.mechanism)), key)
+    privacy = privacy.for_noise_in(division.owners * size).confirmed()
+    step = spec.private_step(replace(privacy, mechanism=division.of(privacy.mechanism)), key)
     return Agreement(request, spec, privacy, step, _promised(plan, spec, privacy, size))
 
 
@@ -320,9 +320,9 @@ def _promised(plan: Plan, spec: FitSpec, privacy: PrivacyPlan, size: int) -> Gua
 
     :raises ArgumentError: naming ``delta``, if the whole numbers are too coarse for it.
     """
-    shares = plan.shares
+    division = plan.shares
     guarantee = spec.guarantee(privacy, 1, size)
-    cost = shares.delta_cost(size, guarantee.epsilon)
+    cost = division.delta_cost(size, guarantee.epsilon)
     if not cost <= plan.delta * SHARE:
         raise ArgumentError(
             "delta",
@@ -335,20 +335,20 @@ def _promised(plan: Plan, spec: FitSpec, privacy: PrivacyPlan, size: int) -> Gua
 
 
 def _who_learns_what(plan: Plan, guarantee: Guarantee, cost: float) -> list[str]:
-    shares = plan.shares
+    division = plan.shares
     sentences = [
-        f"The records are those of {shares.owners} owners ({', '.join(plan.owners)}), each of whom "
-        "summed its own records, added its part of the noise and covered the sum with masks that "
+        f"The records are those of {division.owners} owners ({', '.join(plan.owners)}), each of "
+        "whom summed its own records, added its part of the noise and covered the sum with masks that "
         "cancel in the total: the coordinator learned the noised total and nothing else.",
     ]
-    if shares.colluders:
-        few = "any owner" if shares.colluders == 1 else f"any {shares.colluders} owners"
+    if division.colluders:
+        few = "any owner" if division.colluders == 1 else f"any {division.colluders} owners"
         sentences.append(
             f"The guarantee holds against the public, and against the coordinator and {few} "
             "together, who know their own records, noise and masks."
         )
     else:
-        sigma = shares.against_another_owner(guarantee.noise_multiplier)
+        sigma = division.against_another_owner(guarantee.noise_multiplier)
         loss = Steps.checked(guarantee.sampler, guarantee.relation, 1.0, sigma, 1)
         remaining = guarantee.delta - guarantee.overflow_delta - cost
         epsilon = accounting.round_up(accounting.bound(loss, remaining), 4)

@@ -94,14 +94,14 @@ class Shares(NamedTuple):
         return of_draws + float(np.exp(np.logaddexp(0.0, epsilon))) * of_sums
 
 
-def distance(shares: int, deviation: float) -> float:
+def distance(count: int, deviation: float) -> float:
     """Bound on the total variation distance of the sum of rounded normals from the rounded sum of
     the normals and of uniform numbers (see above).
 
-    :param shares: h. :param deviation: s, of each before it is rounded, in spacings.
+    :param count: h, of shares. :param deviation: s, of each before it is rounded, in spacings.
     """
     total = 0.0
-    for k in range(1, shares):
+    for k in range(1, count):
         q = math.exp(-2 * math.pi**2 * deviation**2 * k / (k + 1))
         highest = 2 * q / ((1 - q) * deviation * math.sqrt(2 * math.pi * (k + 1)))
         reach = _FAR * deviation * math.sqrt(k + 1) + (k + 1) / 2 + 1

@@ -112,20 +112,20 @@ class Cells(NamedTuple):
         """Layer by layer, into which ranges of levels each one before is divided, and whether by
         halves.
         """
-        whole = tuple((0, self.levels[column]) for column in columns)
+        box = tuple((0, self.levels[column]) for column in columns)
         kinds = [
             [(0, order)] * (order > 0) + [(level, level + 1) for level in range(order, levels)]
             for order, levels in ((self.ordered[column], self.levels[column]) for column in columns)
         ]
         layers: list[tuple[bool, list[list[Ranges]]]] = []
-        parts = [whole]
+        boxes = [box]
         first = [tuple(ranges) for ranges in itertools.product(*kinds)]
-        if first != parts or max((high - low for low, high in whole), default=1) == 1:
+        if first != boxes or max((high - low for low, high in box), default=1) == 1:
             layers.append((False, [first]))
-            parts = first
-        while max((high - low for ranges in parts for low, high in ranges), default=1) > 1:
-            layers.append((True, [_halves(ranges) for ranges in parts]))
-            parts = list(itertools.chain(*layers[-1][1]))
+            boxes = first
+        while max((high - low for ranges in boxes for low, high in ranges), default=1) > 1:
+            layers.append((True, [_halves(ranges) for ranges in boxes]))
+            boxes = list(itertools.chain(*layers[-1][1]))
         return layers
 
 
@@ -167,7 +167,7 @@ class Tree(NamedTuple):
 
     :param layers: of which the first divides all records. :param starts: the first cell of each
         group, int[g]. :param of_cell: the group of each cell, int[k]. :param sizes: cells of each
-        group, float[g, 1]. :param layer_of: of each group, int[g]. :param shares: of the cells of
+        group, float[g, 1]. :param layer_of: of each group, int[g]. :param weights: of the cells of
         a group in its prior, with a mean of 1, float[k, 1]. :param beneath: how many cells of the
         clique each cell adds up, float[k, 1]. :param measured: the cells of the last layer of each
         clique but the root, in the order of ``Cells``.
@@ -178,7 +178,7 @@ class Tree(NamedTuple):
     of_cell: np.ndarray
     sizes: np.ndarray
     layer_of: np.ndarray
-    shares: np.ndarray
+    weights: np.ndarray
     beneath: np.ndarray
     measured: np.ndarray
 
@@ -187,7 +187,7 @@ class Tree(NamedTuple):
         """:param cells: of which the first clique is the root."""
         layers: list[Layer] = []
         last: list[Layer] = []  # of each clique
-        sizes, shares = [], []
+        sizes, weights = [], []
         groups = start = 0
         for number, clique in enumerate(cells.cliques):
             separator = cells.separator(number)
@@ -202,11 +202,11 @@ class Tree(NamedTuple):
                 divisions, _adds(divisions, cells.shape(columns)), strict=True
             ):
                 counts = np.array([len(children) for children in divided])
-                of_part = np.repeat(np.arange(len(divided)), counts)
+                of_box = np.repeat(np.arange(len(divided)), counts)
                 widths = np.bincount(adds)
-                mean = (np.bincount(of_part, widths) / counts)[of_part]
+                mean = (np.bincount(of_box, widths) / counts)[of_box]
                 sizes.append(np.tile(counts, many))
-                shares.append(np.tile(widths / mean if is_halved else np.ones(len(widths)), many))
+                weights.append(np.tile(widths / mean if is_halved else np.ones(len(widths)), many))
                 group, cell = groups + many * len(counts), start + many * len(widths)
                 at = start + np.arange(many)[:, None] * len(widths) + adds
                 layers.append(
@@ -233,7 +233,7 @@ class Tree(NamedTuple):
                 np.arange(len(layers)),
                 [layer.groups.stop - layer.groups.start for layer in layers],
             ),
-            np.concatenate(shares)[:, None],
+            np.concatenate(weights)[:, None],
             np.bincount(every)[:, None].astype(float),
             np.concatenate([layer.adds for layer in last[1:]]),
         )
@@ -298,16 +298,16 @@ class Tree(NamedTuple):
 def _adds(
     divisions: Sequence[tuple[bool, list[list[Ranges]]]], shape: Sequence[int]
 ) -> list[np.ndarray]:
-    """For each layer, which of its parts has each cell of a table of this shape, int[cells]."""
-    part = np.zeros(1, int)
+    """For each layer, which of its boxes has each cell of a table of this shape, int[cells]."""
+    box = np.zeros(1, int)
     if shape:
-        parts = itertools.chain(*divisions[-1][1])
-        firsts = np.array([[low for low, _ in ranges] for ranges in parts])
-        part = np.argsort(np.ravel_multi_index(tuple(firsts.T), shape))
-    adds = [part]
+        boxes = itertools.chain(*divisions[-1][1])
+        firsts = np.array([[low for low, _ in ranges] for ranges in boxes])
+        box = np.argsort(np.ravel_multi_index(tuple(firsts.T), shape))
+    adds = [box]
     for _, divided in reversed(divisions[1:]):
-        part = np.repeat(np.arange(len(divided)), [len(children) for children in divided])[part]
-        adds.insert(0, part)
+        box = np.repeat(np.arange(len(divided)), [len(children) for children in divided])[box]
+        adds.insert(0, box)
     return adds
 
 

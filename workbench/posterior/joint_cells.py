@@ -163,18 +163,20 @@ def leaning(drawn: Draws, released: np.ndarray, noise: float, cells: Cells) -> l
         clique, counts = cells.cliques[number], means[ends[number] : ends[number + 1]]
         codes = np.indices(cells.shape(clique)).reshape(len(clique), -1)
         deviation = noise * math.sqrt(float(np.mean(tree.beneath[layer.cells])))
-        parts = [(-1, -1, np.full(len(counts), True))]
+        subsets = [(-1, -1, np.full(len(counts), True))]
         for column, levels in zip(clique, codes, strict=True):
             first = cells.ordered[column]
-            parts += [(column, level, levels == level) for level in range(first, levels.max() + 1)]
-        for column, level, has in parts:
+            subsets += [
+                (column, level, levels == level) for level in range(first, levels.max() + 1)
+            ]
+        for column, level, has in subsets:
             divided = np.unique(layer.adds[has])
             groups = len(np.unique(tree.of_cell[divided]))
             size, usual = len(divided) // groups, counts[has].sum() / groups
             if size > 1 and _pull(size, np.array(usual), a, deviation) > _LARGEST_PULL:
                 pulled.add((clique, column, level))
-    whole = {clique for clique, column, _ in pulled if column < 0}
-    return sorted(lean for lean in pulled if lean[1] < 0 or lean[0] not in whole)
+    entire = {clique for clique, column, _ in pulled if column < 0}
+    return sorted(lean for lean in pulled if lean[1] < 0 or lean[0] not in entire)
 
 
 def crowded(drawn: Draws, cells: Cells) -> list[tuple[int, int]]:
@@ -186,9 +188,9 @@ def crowded(drawn: Draws, cells: Cells) -> list[tuple[int, int]]:
         table = drawn.cells[:, ends[number] : ends[number + 1]].mean(axis=0)
         table = table.reshape(cells.shape(clique))
         for axis, column in enumerate(clique):
-            shares = table.sum(axis=tuple({*range(table.ndim)} - {axis}))
-            if cells.ordered[column] >= _MANY_BINS and shares.max() > _CROWD:
-                crowds[column] = int(shares.argmax())
+            margin = table.sum(axis=tuple({*range(table.ndim)} - {axis}))
+            if cells.ordered[column] >= _MANY_BINS and margin.max() > _CROWD:
+                crowds[column] = int(margin.argmax())
     return sorted(crowds.items())
 
 
@@ -244,7 +246,7 @@ def _probabilities(
 
     :param counts: float[k, n]. :param concentrations: a of each layer, float[layers, n].
     """
-    shapes = counts + tree.shares * concentrations[tree.layer_of][tree.of_cell]
+    shapes = counts + tree.weights * concentrations[tree.layer_of][tree.of_cell]
     # logarithms of gamma variables, of which small shapes make numbers that float64 does not have
     logs = np.log(generator.standard_gamma(shapes + 1))
     logs -= generator.standard_exponential(shapes.shape) / shapes
@@ -294,9 +296,9 @@ class _Prior:
 
     def __init__(self, tree: Tree) -> None:
         of_layer = tree.layer_of[tree.of_cell]
-        whole = np.column_stack([tree.layer_of, tree.sizes[:, 0], np.ones(len(tree.sizes))])
-        parts = np.column_stack([of_layer, tree.shares[:, 0], -np.ones(len(of_layer))])
-        kinds, counts = np.unique(np.vstack([whole, parts]), axis=0, return_counts=True)
+        of_groups = np.column_stack([tree.layer_of, tree.sizes[:, 0], np.ones(len(tree.sizes))])
+        of_cells = np.column_stack([of_layer, tree.weights[:, 0], -np.ones(len(of_layer))])
+        kinds, counts = np.unique(np.vstack([of_groups, of_cells]), axis=0, return_counts=True)
         self._layer, self._by = kinds[:, 0].astype(int), kinds[:, 1:2]
         self._count = kinds[:, 2:] * counts[:, None]
         self._layers = np.eye(len(tree.layers))[self._layer].T
@@ -405,15 +407,15 @@ class _Chain:
             (s + t)^(a - 1) + t^(a - 1) / a exp(-s / t).
         """
         tree, least = self.tree, self._least
-        a = tree.shares * table.concentrations[tree.layer_of][tree.of_cell]
-        shares = np.exp(table.logs)
-        above, log_least = np.log(shares + least), np.log(least)
+        a = tree.weights * table.concentrations[tree.layer_of][tree.of_cell]
+        proportions = np.exp(table.logs)
+        above, log_least = np.log(proportions + least), np.log(least)
         first = (a - 1) * above
-        second = (a - 1) * log_least - np.log(a) - shares / least
+        second = (a - 1) * log_least - np.log(a) - proportions / least
         both = np.logaddexp(first, second)
-        part = np.exp(first - both)
-        slope = shares * (part * (a - 1) / (shares + least) - (1 - part) / least)
-        return both, slope, part * above + (1 - part) * (log_least - 1 / a)
+        weight = np.exp(first - both)
+        slope = proportions * (weight * (a - 1) / (proportions + least) - (1 - weight) / least)
+        return both, slope, weight * above + (1 - weight) * (log_least - 1 / a)
 
     def _log_density(self, states: np.ndarray) -> np.ndarray:
         """Log density of states given the release."""
@@ -445,7 +447,7 @@ class _Chain:
             of_norms = -(table.norms - self._usual) / self._width**2 - tree.sums(of_logs)
             of_cells = of_logs + of_norms[tree.of_cell] * proportions
             first = [layer.cells.start for layer in tree.layers]
-            of_a = np.add.reduceat(tree.shares * of_share_a, first, axis=0)
+            of_a = np.add.reduceat(tree.weights * of_share_a, first, axis=0)
             of_a += self._prior.slope(table.concentrations)
             of_concentrations = table.concentrations * of_a
             logs = np.log(table.concentrations)

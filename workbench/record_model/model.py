@@ -248,8 +248,14 @@ class RecordModel:
         """
         return getattr(self.model, "clipping_correction", None) if self.most_rows is None else None
 
-    def correction(self, shared: dict[str, Any], record: Record, clip: Array) -> Array:
-        """``clipping_correction`` of one record, arrays without a record axis."""
+    def correction(
+        self, shared: dict[str, Any], record: Record, clip: Array, *, is_centred: bool
+    ) -> Array | float:
+        """``clipping_correction`` of one record, arrays without a record axis; 0 unless
+        ``is_centred``.
+        """
+        if not is_centred:
+            return 0.0
         assert self.clipping_correction is not None
         arguments, _ = self._call(self.model, tuple(array[None] for array in record))
         return self.clipping_correction(shared, arguments, clip)

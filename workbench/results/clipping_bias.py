@@ -71,13 +71,13 @@ def clipping_bias(result: FitResult) -> ClippingBias:
     if not result.guarantee.is_private or result.draws_kind == "sums":
         return ClippingBias()
     is_centred = _is_centred(result)
-    shares = {
+    clipped_shares = {
         site: _MANY if is_centred else _share(result.draws[site])
         for site in description.scales_and_shapes(result)
     }
     marks = {
-        site: _MARKS[None if norms is None else norms.more_are_clipped(share)]
-        for site, share in shares.items()
+        site: _MARKS[None if norms is None else norms.more_are_clipped(clipped_share)]
+        for site, clipped_share in clipped_shares.items()
     }
     marks = {site: mark for site, mark in marks.items() if mark}
     words = []

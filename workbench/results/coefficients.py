@@ -310,14 +310,14 @@ def _beside(result: FitResult, model: FormulaModel | None) -> list[_Row]:
         scaled = result.draws[scale_of(name)]
         words = f"first bend{mark(scale_of(name))}"
         rows += _entries(f"sd of {name}", words, scaled * unit, scaled)
-    for name, places in design.block.monotone.items():
-        steps = result.draws["weights"][:, list(places)]
+    for name, indices in design.block.monotone.items():
+        steps = result.draws["weights"][:, list(indices)]
         average = steps.mean(axis=1)
         rows += _entries(f"average of {name}", "a step to the next level", average * unit, average)
-        shares = steps / steps.sum(axis=1, keepdims=True)
-        for place, share in zip(places, shares.T, strict=True):
+        simplex = steps / steps.sum(axis=1, keepdims=True)
+        for index, proportion in zip(indices, simplex.T, strict=True):
             words = "share of the whole effect"
-            rows += _entries(f"share of {design.block.names[place]}", words, share, share)
+            rows += _entries(f"share of {design.block.names[index]}", words, proportion, proportion)
     drawn = {site: result.draws[site] for site in family.parameters(response)}
     parameters = dict(drawn)
     if (
