@@ -338,8 +338,8 @@ def _who_learns_what(plan: Plan, guarantee: Guarantee, cost: float) -> list[str]
     division = plan.shares
     sentences = [
         f"The records are those of {division.owners} owners ({', '.join(plan.owners)}), each of "
-        "whom summed its own records, added its part of the noise and covered the sum with masks that "
-        "cancel in the total: the coordinator learned the noised total and nothing else.",
+        "whom summed its own records, added its part of the noise and covered the sum with masks "
+        "that cancel in the total: the coordinator learned the noised total and nothing else.",
     ]
     if division.colluders:
         few = "any owner" if division.colluders == 1 else f"any {division.colluders} owners"
