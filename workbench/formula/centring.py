@@ -21,7 +21,7 @@ import jax.numpy as jnp
 __all__ = ["Nodes", "shift"]
 
 Array = jax.Array
-_ITERATIONS = 12  # each takes about half off the error of a
+_ITERATIONS = 6  # after which a is within 0.003 of its limit, also where C is small
 
 
 class Nodes(NamedTuple):
