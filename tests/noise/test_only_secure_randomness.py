@@ -104,6 +104,18 @@ ALLOWED = {
     Use("workbench/widgets/kit/presses.py", "Presses.__init__", "secrets.token_hex"): _NAME,
     Use("workbench/ledger/ledger.py", "Ledger.reserve", "uuid.uuid4"): _NAME,
     Use("workbench/owners/planning.py", "plan", "uuid.uuid4"): _NAME,
+    Use(
+        "workbench/formula/regression.py", "Regression._correction", "numpyro.handlers.seed"
+    ): "latents that records do not use",
+    Use(
+        "workbench/formula/regression.py", "Regression._correction", "rng_seed"
+    ): "latents that records do not use",
+    Use(
+        "workbench/formula/shapes.py", "OneSign.sample", "jax.random.dirichlet"
+    ): "draws of a prior, from the caller's key",
+    Use(
+        "workbench/results/clipping_bias.py", "_unlearned", "jax.random.key"
+    ): "draws of a prior, for its width",
     Use("workbench/ledger/owners.py", "own", "uuid.uuid4"): _NAME,
     Use("workbench/fitting/checkpoints.py", "new_folder", "uuid.uuid4"): _NAME,
     Use("workbench/fitting/single_release.py", "charged", "uuid.uuid4"): _NAME,
