@@ -134,3 +134,24 @@ def test_a_logarithm_has_the_density_of_its_prior_and_guides_draw_it_unscaled():
     known = stats.gamma(2, scale=10).logpdf(np.exp(4 * x)) + 4 * x + np.log(4)
     np.testing.assert_allclose(prior.log_prob(jnp.asarray(x)), known, rtol=1e-4)
     np.testing.assert_allclose(biject_to(prior.support)(jnp.asarray(4 * x)), x, rtol=1e-5)
+
+
+def test_counts_with_an_exposure_are_centred_too():
+    schema = {"x": (-1, 1), "e": (0.5, 20), "y": (0, 1000)}
+    model = wb.models.formula(
+        "y ~ x + offset(log(e))", family="negative_binomial", schema=schema
+    ).model
+    _, values, shared = regression("negative_binomial")
+    parameters, exposure = {"concentration": values["concentration"]}, jnp.array([3.0])
+    eta = values["intercept"] + X @ values["weights"]
+    nodes = model.family.nodes(model.response, eta, parameters, exposure=exposure[0])
+    of_nodes = model.family.likelihood(model.response, eta, parameters, exposure=exposure)
+    total = jnp.exp(of_nodes.log_prob(nodes.values) + nodes.log_widths).sum()
+    assert float(total) == pytest.approx(1, abs=0.01)
+
+    def correction(u, exposure):
+        return model.clipping_correction(u, (X[None], exposure, jnp.zeros(1)), jnp.float32(0.4))
+
+    shifts = [jax.grad(correction)(shared, exposure * more)["intercept"] for more in (1, 5)]
+    assert np.all(np.isfinite(shifts))
+    assert abs(shifts[0] - shifts[1]) > 0.001

@@ -161,11 +161,9 @@ def test_each_ledger_has_the_charge_of_its_owner(round_of_three, result, monkeyp
 def without_noise(plan, frame, strategy):
     """The whole-number sum of one table, with its spacing."""
     side = agreement(plan, frame, "records")
-    settings = replace(side.spec.settings, strategy=strategy)
-    spec = replace(side.spec, settings=settings)
-    shared = replace(side.privacy, mechanism=side.step.mechanism)
-    step = spec.private_step(shared, key_from_seed(0))
-    side, key = replace(side, spec=spec, step=step), key_from_seed(len(frame))
+    performance = side.step.performance._replace(strategy=strategy)
+    step = replace(side.step, performance=performance)
+    side, key = replace(side, step=step), key_from_seed(len(frame))
     part = compiled(side)(key)
     noise = step.draw(key, 0, Hyperparameters.of(step.mechanism)).noise.units
     return part.words - np.asarray(noise).view(np.uint32), part.spacing
@@ -421,3 +419,26 @@ def test_one_pooled_fit_asks_for_the_same_noise():
         every = a_plan(colluders=colluders).shares.in_all(side.privacy.mechanism)
         ratio = every.standard_deviation / pooled.mechanism.standard_deviation
         assert ratio == pytest.approx(factor, rel=1e-6)
+
+
+@pytest.mark.parametrize("rows", [0, 1, 2, 3])
+def test_no_number_of_records_is_refused(rows):
+    """Else a file that is missing would tell it."""
+    plan = a_plan(num_records=50, delta=1e-3)
+    side = agreement(plan, table(rows, 0), "some")
+    assert side.grid == agreement(plan).grid
+    assert side.step.sampler.num_records == max(rows, 1)
+    assert side.step.sampler.is_vacant == (rows == 0)
+
+
+@pytest.mark.parametrize("name", ["A\u200b", "B\x1b[2J", " A"])
+def test_a_plan_whose_names_cannot_be_read_is_refused(name, tmp_path):
+    path = a_plan().save(tmp_path / "plan.json")
+    path.write_text(path.read_text().replace('"Bern"', json.dumps(name)))
+    with pytest.raises(wb.ArgumentError, match="plan"):
+        read_plan(path)
+
+
+def test_more_records_than_one_owners_noise_has_room_for_are_refused():
+    with pytest.raises(wb.ArgumentError, match="num_records=70000000"):
+        a_plan(owners=["A", "B"], num_records=70_000_000, epsilon=2.0, delta=1e-9, colluders=0)

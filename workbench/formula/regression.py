@@ -311,7 +311,8 @@ class Regression:
                 self.response, predictor, parameters(coordinates), **extras
             ).log_prob(y)
 
-        nodes = self.family.nodes(self.response, point[0], parameters(point), **extras)
+        alone = {name: array[0] for name, array in extras.items()}
+        nodes = self.family.nodes(self.response, point[0], parameters(point), **alone)
         squares = jnp.append(self._square(arrays), jnp.ones(len(sites)))
         return jnp.dot(shift(log_density, point, nodes, squares, clip), coordinates)
 

@@ -197,7 +197,8 @@ def compiled(side: Agreement) -> Any:
     """``summed(key) -> Sum`` of the records of one owner, compiled; nothing is computed yet."""
     spec, step = side.spec, side.step
     hyper = Hyperparameters.of(step.mechanism)
-    records = spec.placed_records()
+    size = step.sampler.num_records  # without what ``agreement`` fills up with
+    records = tuple(array[:size] for array in spec.placed_records())
 
     def total(state: DPVIState, records: Record) -> Any:
         draws = step.draw(state.key, state.step, hyper)

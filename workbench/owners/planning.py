@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from workbench import _schema, _validate
 from workbench._numbers import upper
@@ -222,6 +223,11 @@ def read_plan(path: str | Path) -> Plan:
     made = Plan(**{**content, "owners": names})
     if len(set(names)) < len(names):
         raise ArgumentError("plan", str(path), "is damaged: it has an owner twice.")
+    # what people read before they agree
+    composed = {text: _validate.label("plan", text) for text in (*names, made.model, *made.schema)}
+    for name in names:
+        if composed[name] != name:
+            raise ArgumentError("plan", str(path), f"is damaged: {name!r} is written unusually.")
     _ = made.shares
     return made
 
@@ -286,10 +292,37 @@ def agreement(plan: Plan, frame: Any = None, name: str = "") -> Agreement:
             f"must be below 1 / num_records = {1 / plan.num_records:.3g}: a larger one allows to "
             "publish a record of somebody else's in full.",
         )
-    schema, options = Schema.from_dict(plan.schema), plan.options
-    if frame is None:
-        made_up = np.zeros((min(plan.num_records, _MADE_UP), len(schema.feature_names)))
-        frame, name = schema.decode(made_up), f"records of {', '.join(plan.owners)}"
+    schema = Schema.from_dict(plan.schema)
+    made_up = np.zeros((min(plan.num_records, _MADE_UP), len(schema.feature_names)))
+    blank = schema.decode(made_up)
+    request = _request_of(plan, schema, blank, f"records of {', '.join(plan.owners)}")
+    spec, privacy, _ = planned_of(request)
+    division, key = plan.shares, key_from_seed(0)  # starting values, which are 0
+    size = spec.private_step(privacy, key).noised_coordinates
+    privacy = privacy.for_noise_in(division.owners * size).confirmed()
+    mechanism = division.of(privacy.mechanism)
+    # of made-up records, because checks that read a number of records would tell an owner's
+    step = spec.private_step(replace(privacy, mechanism=mechanism), key)
+    if not mechanism.has_room(step.sampler.capacity, step.noise_size):
+        raise ArgumentError(
+            "num_records",
+            plan.num_records,
+            "are too many for whole numbers of 32 bits with the noise of one owner.",
+            remedy="Choose a larger delta or colluders=1, or a smaller bound.",
+        )
+    if frame is not None:
+        rows = len(frame)
+        with_blank = pd.concat([frame, blank.head(2)]) if rows < 2 else frame  # no table is smaller
+        spec = planned_of(_request_of(plan, schema, with_blank, name))[0]
+        of_pool: Any = step.sampler
+        sampler = replace(of_pool, num_records=max(rows, 1), is_vacant=not rows)
+        step = replace(step, sampler=sampler)
+    return Agreement(request, spec, privacy, step, _promised(plan, spec, privacy, size))
+
+
+def _request_of(plan: Plan, schema: Schema, frame: Any, name: str) -> FlatRequest:
+    """As a fit of these records is asked for."""
+    options = plan.options
     common: dict[str, Any] = {
         "epsilon": plan.epsilon,
         "delta": plan.delta,
@@ -303,16 +336,9 @@ def agreement(plan: Plan, frame: Any = None, name: str = "") -> Agreement:
         for option in options:
             _validate.choice("options", option, _OF_FORMULA)
         of_model: dict[str, Any] = {"schema": schema, "name": name, **options}
-        request = FlatRequest(model=plan.model, data=frame, **of_model, **common)
-    else:
-        records = from_frame(frame, schema=schema, evaluation=False, name=name)
-        request = FlatRequest(model=get(plan.model, **options), data=records, **common)
-    spec, privacy, _ = planned_of(request)
-    division, key = plan.shares, key_from_seed(0)  # starting values, which are 0
-    size = spec.private_step(privacy, key).noised_coordinates
-    privacy = privacy.for_noise_in(division.owners * size).confirmed()
-    step = spec.private_step(replace(privacy, mechanism=division.of(privacy.mechanism)), key)
-    return Agreement(request, spec, privacy, step, _promised(plan, spec, privacy, size))
+        return FlatRequest(model=plan.model, data=frame, **of_model, **common)
+    records = from_frame(frame, schema=schema, evaluation=False, name=name)
+    return FlatRequest(model=get(plan.model, **options), data=records, **common)
 
 
 def _promised(plan: Plan, spec: FitSpec, privacy: PrivacyPlan, size: int) -> Guarantee:

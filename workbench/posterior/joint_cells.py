@@ -169,10 +169,12 @@ def leaning(drawn: Draws, released: np.ndarray, noise: float, cells: Cells) -> l
             subsets += [
                 (column, level, levels == level) for level in range(first, levels.max() + 1)
             ]
+        are_divided = tree.sizes[tree.of_cell[layer.adds], 0] > 1  # missing numbers are no bins
         for column, level, has in subsets:
-            divided = np.unique(layer.adds[has])
+            divided = np.unique(layer.adds[has & are_divided])
             groups = len(np.unique(tree.of_cell[divided]))
-            size, usual = len(divided) // groups, counts[has].sum() / groups
+            size = len(divided) // max(groups, 1)
+            usual = counts[has & are_divided].sum() / max(groups, 1)
             if size > 1 and _pull(size, np.array(usual), a, deviation) > _LARGEST_PULL:
                 pulled.add((clique, column, level))
     entire = {clique for clique, column, _ in pulled if column < 0}

@@ -25,6 +25,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from numpyro.distributions.transforms import biject_to
 
+from workbench._validate import ArgumentError
 from workbench.data.preprocessing import listed
 from workbench.results.effects import formula_of
 
@@ -100,10 +101,21 @@ def clipping_bias(result: FitResult) -> ClippingBias:
     return ClippingBias(marks, " ".join(words))
 
 
+def _regression(result: FitResult) -> Regression | None:
+    """That of a formula; None for other models, and for those that are not in the gallery."""
+    try:
+        model = formula_of(result)
+    except ArgumentError:
+        return None
+    return None if model is None else cast("Regression", model.model)
+
+
 def _is_centred(result: FitResult) -> bool:
     """Whether gradients were centred, as of ``PrivateStep.is_centred``."""
+    regression = _regression(result)
     return (
-        getattr(result.predictor.model.model, "clipping_correction", None) is not None
+        regression is not None
+        and regression.clipping_correction is not None
         and result.settings.get("estimator") == "aligned"
         and result.guarantee.clipping == "flat"
         and result.guarantee.max_rows is None
@@ -114,12 +126,12 @@ def _unlearned(result: FitResult) -> tuple[list[str], list[str]]:
     """Parameters of a family with several that are about as wide as their priors; and all of them,
     if there is one.
     """
-    model = formula_of(result)
-    if model is None:
+    regression = _regression(result)
+    if regression is None:
         return [], []
     priors = {
         site: prior
-        for site, prior in cast("Regression", model.model).parameters.items()
+        for site, prior in regression.parameters.items()
         if site in result.draws and not prior.event_shape
     }
     if len(priors) < 2:
