@@ -278,6 +278,7 @@ def test_the_largest_gradient_counts_all_columns():
     [
         ("y ~ s(x, bs='cr')", r"write s\(x, k=10\)"),
         ("y ~ s(x, z)", r"s\(x\) \+ s\(z\)"),
+        ("y ~ s(x, 31)", "at most 30"),
         ("y ~ s(x, by=g)", r"C\(g\) \+ s\(x\)"),
         ("y ~ s(x, k=2)", "at least 3"),
         ("y ~ s(x, k=31)", "at most 30"),
@@ -285,7 +286,7 @@ def test_the_largest_gradient_counts_all_columns():
         ("y ~ s(x) * z", r"s\(x\) \+ C\(g\)"),
         ("y ~ x + (s(x) | g)", r"s\(x\) \+ C\(g\)"),
         ("y ~ x + (mo(e) | g)", r"mo\(e\) \+ C\(g\)"),
-        ("y ~ I(s(x) + 1)", "s and mo"),
+        ("y ~ I(s(x) + 1)", "term by itself"),
         ("y ~ s(e)", "computes with e, which is declared as categories"),
         ("y ~ t2(x, z)", r"s\(x\) \+ s\(z\)"),
         ("y ~ hsgp(x, m=10, c=1.5)", r"write s\(x, k=10\)"),

@@ -168,7 +168,7 @@ def _splines(
 
 def _check_smooth(formula: str, call: ast.Call) -> None:
     """:raises ArgumentError: for what mgcv and brms have besides k, with what to write instead."""
-    if len(call.args) > 1:
+    if any(not isinstance(argument, ast.Constant) for argument in call.args[1:]):
         raise refused(formula, "has s() of several columns: write a curve for each, s(x) + s(z).")
     for keyword in call.keywords:
         if keyword.arg == "by":

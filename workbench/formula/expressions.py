@@ -47,6 +47,7 @@ class Bounded(NamedTuple):
 Node = ast.expr
 Columns = Mapping[str, Bounded]
 
+_OF_TERMS = ("C", "poly", "bs", "s", "mo")  # functions that make a term
 _COMPARED: dict[type, Callable[[Any, Any], Any]] = {
     ast.Gt: operator.gt,
     ast.GtE: operator.ge,
@@ -126,11 +127,14 @@ def check_calls(formula: str, node: Node) -> None:
         name = function_name(call)
         if name in CALLS:
             raise refused(formula, f"has {name}(), which {CALLS[name]}.")
+        if name in _OF_TERMS:
+            reason = "which stands for columns and not for a number: write it as a term by itself."
+            raise refused(formula, f"has {name}() within another function, {reason}")
         if name not in FUNCTIONS:
+            known = ", ".join((*FUNCTIONS, *_OF_TERMS[:-1]))
             raise refused(
                 formula,
-                f"has {name}(), which is unknown; known are {', '.join(FUNCTIONS)}, C, poly, bs, "
-                "s and mo.",
+                f"has {name}(), which is unknown; known are {known} and {_OF_TERMS[-1]}.",
             )
 
 
