@@ -79,6 +79,8 @@ def noise_aware_draws(
         if moments is None:
             raise NoNoiseAwarePosterior("no moments of the release were kept")
         flat = [np.reshape(guide[name], (len(guide[name]), -1)) for name in model.shared]
+        norms = gradient_norms(step, hyper, moments)
+        are_whole = norms is not None and norms.more_are_clipped() is False
         with one_thread():
             drawn = noise_aware.draw(
                 moments,
@@ -88,7 +90,8 @@ def noise_aware_draws(
                 sampling_rate=rate,
                 count=spec.settings.draws,
                 generator=np.random.default_rng(np.asarray(jax.random.key_data(interval_key))),
-                residuals=_residual_scale(model, guide),
+                # clipped gradients move by less than the points' spread says
+                residuals=_residual_scale(model, guide) if are_whole else None,
             )
     except NoNoiseAwarePosterior as reason:
         return None, str(reason)
