@@ -80,7 +80,7 @@ def noise_aware_draws(
             raise NoNoiseAwarePosterior("no moments of the release were kept")
         flat = [np.reshape(guide[name], (len(guide[name]), -1)) for name in model.shared]
         norms = gradient_norms(step, hyper, moments)
-        are_whole = norms is not None and norms.more_are_clipped() is False
+        are_clipped = norms is not None and norms.more_are_clipped()
         with one_thread():
             drawn = noise_aware.draw(
                 moments,
@@ -91,7 +91,7 @@ def noise_aware_draws(
                 count=spec.settings.draws,
                 generator=np.random.default_rng(np.asarray(jax.random.key_data(interval_key))),
                 # clipped gradients move by less than the points' spread says
-                residuals=_residual_scale(model, guide) if are_whole else None,
+                residuals=None if are_clipped else _residual_scale(model, guide),
             )
     except NoNoiseAwarePosterior as reason:
         return None, str(reason)
