@@ -62,13 +62,14 @@ def noise_aware_draws(
     step: PrivateStep,
     hyper: Hyperparameters,
     moments: Moments | None,
+    norms: GradientNorms | None,
     guide: Mapping[str, np.ndarray],
     key: jax.Array,
 ) -> tuple[dict[str, np.ndarray] | None, str]:
     """Draws of the noise-aware posterior, by site, and ""; or None and why there are none.
 
-    :param moments: of the run. :param guide: at least ``FEWEST_DRAWS`` draws from the guide. :param
-        key: of the run.
+    :param moments: of the run. :param norms: of ``gradient_norms``.
+    :param guide: at least ``FEWEST_DRAWS`` draws from the guide. :param key: of the run.
     """
     model, rate = step.model, step.sampler.sampling_rate
     sigma = float(hyper.standard_deviation) / float(hyper.clip)
@@ -79,7 +80,6 @@ def noise_aware_draws(
         if moments is None:
             raise NoNoiseAwarePosterior("no moments of the release were kept")
         flat = [np.reshape(guide[name], (len(guide[name]), -1)) for name in model.shared]
-        norms = gradient_norms(step, hyper, moments)
         are_clipped = norms is not None and norms.more_are_clipped()
         with one_thread():
             drawn = noise_aware.draw(
@@ -188,8 +188,8 @@ def inferred(
     """All that follows from the release of a run. The arguments are those
     of ``noise_aware_draws``.
     """
-    draws, note = noise_aware_draws(spec, step, hyper, moments, guide, key)
     norms = gradient_norms(step, hyper, moments)
+    draws, note = noise_aware_draws(spec, step, hyper, moments, norms, guide, key)
     sizes = {name: math.prod(guide[name].shape[1:]) for name in step.model.shared if name in guide}
     convergence = convergence_of(moments, sizes)
     doubts = (*_settings_cautions(spec), *cautions(step, convergence, norms, guide, draws))

@@ -292,9 +292,8 @@ class OfCells(_WholeTable):
             * (column >= 0)
             for clique, column, level in leans
         ]
-        more = f" and {len(names) - _NAMED} more" * (len(names) > _NAMED)
         return (
-            f"too few records are in the cells of {', '.join(names[:_NAMED])}{more}. The prior, "
+            f"too few records are in the cells of {_first_of(names)}. The prior, "
             "under which cells are alike, moves what adds up many of them, such as a mean or a "
             "survival curve, by much of its standard deviation; take fewer bins or smaller "
             "marginals"
@@ -302,19 +301,26 @@ class OfCells(_WholeTable):
 
     def _words_on_crowds(self, crowds: Sequence[tuple[int, int]]) -> str:
         """That nearly all records are in one bin, with the first columns."""
-        named = [
+        if not crowds:
+            return ""
+        names = [
             f"{self.levels[column]['name']} ({self.levels[column]['labels'][level]})"
             for column, level in crowds
         ]
-        more = f" and {len(named) - _NAMED} more" * (len(named) > _NAMED)
-        return bool(named) * (
-            f"most records are in one bin of {', '.join(named[:_NAMED])}{more}. Shares of that bin "
-            "and of the others may be off by more than their intervals say; put edges where "
-            "records are, with bins="
+        return (
+            f"most records are in one bin of {_first_of(names)}. Shares of that bin and of the "
+            "others may be off by more than their intervals say; put edges where records are, with "
+            "bins="
         )
 
     def _by_site(self, cells: np.ndarray) -> Draws:
         return _with_functions(self.record_model, {self.site: np.asarray(cells, np.float32)})
+
+
+def _first_of(names: Sequence[str]) -> str:
+    """The first ones, and how many more there are."""
+    more = f" and {len(names) - _NAMED} more" * (len(names) > _NAMED)
+    return f"{', '.join(names[:_NAMED])}{more}"
 
 
 def _with_functions(model: RecordModel, latents: Draws) -> Draws:

@@ -239,7 +239,7 @@ def as_plan(plan: Plan | str | Path) -> Plan:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Agreement:
-    """What follows from a plan for whoever has some records, or none: the same for all.
+    """What follows from a plan: the same for all, with the records of one owner or without any.
 
     :param request: as a fit is asked for.
     :param spec: with the records of one owner, or with made-up ones.

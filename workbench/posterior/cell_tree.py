@@ -238,6 +238,14 @@ class Tree(NamedTuple):
             np.concatenate([layer.adds for layer in last[1:]]),
         )
 
+    def in_cells(self, concentrations: np.ndarray) -> np.ndarray:
+        """The parameter of each cell's Dirichlet distribution, float[k, n].
+
+        :param concentrations: a of each layer, float[layers, n].
+        """
+        scaled: np.ndarray = self.weights * concentrations[self.layer_of][self.of_cell]
+        return scaled
+
     def sums(self, values: np.ndarray) -> np.ndarray:
         """Of the cells of each group, float[g, n] of float[k, n]."""
         summed: np.ndarray = np.add.reduceat(values, self.starts, axis=0)

@@ -248,7 +248,7 @@ def _probabilities(
 
     :param counts: float[k, n]. :param concentrations: a of each layer, float[layers, n].
     """
-    shapes = counts + tree.weights * concentrations[tree.layer_of][tree.of_cell]
+    shapes = counts + tree.in_cells(concentrations)
     # logarithms of gamma variables, of which small shapes make numbers that float64 does not have
     logs = np.log(generator.standard_gamma(shapes + 1))
     logs -= generator.standard_exponential(shapes.shape) / shapes
@@ -408,8 +408,7 @@ class _Chain:
 
             (s + t)^(a - 1) + t^(a - 1) / a exp(-s / t).
         """
-        tree, least = self.tree, self._least
-        a = tree.weights * table.concentrations[tree.layer_of][tree.of_cell]
+        a, least = self.tree.in_cells(table.concentrations), self._least
         proportions = np.exp(table.logs)
         above, log_least = np.log(proportions + least), np.log(least)
         first = (a - 1) * above
