@@ -205,24 +205,24 @@ def gaussian_mass(ends: np.ndarray, steps: np.ndarray) -> tuple[np.ndarray, np.n
     """P(end_i < Z <= end_i + step_i), where end_i + step_i is end_(i+1) to rounding, and a bound on
     its relative error.
     """
+    mass, error = np.empty_like(steps), np.empty_like(steps)
+    precision = np.finfo(float).eps
     narrow = steps < _NARROW
-    width = np.where(narrow, steps, 0.0)
-    middle = np.where(narrow, ends[:-1] + width / 2, 0.0)
     # Taylor around the middle: a difference of two distribution functions would lose the digits
     # that count
-    square, wide = middle**2, width**2
+    width = steps[narrow]
+    square, wide = (ends[:-1][narrow] + width / 2) ** 2, width**2
     series = 1 + wide / 24 * (square - 1) + wide**2 / 1920 * (square**2 - 6 * square + 3)
-    taylor = np.exp(-square / 2) / math.sqrt(2 * math.pi) * width * series
-    side = np.where(ends[1:] > 0, -1.0, 1.0)  # of the tail that the cell is in
-    tails = ndtr(side * ends[:-1]), ndtr(side * ends[1:])
+    mass[narrow] = np.exp(-square / 2) / math.sqrt(2 * math.pi) * width * series
+    error[narrow] = precision * (8 + square)  # an exponential's error grows with its argument
+    low, high = ends[:-1][~narrow], ends[1:][~narrow]
+    side = np.where(high > 0, -1.0, 1.0)  # of the tail that the cell is in
+    tails = ndtr(side * low), ndtr(side * high)
     difference = np.abs(tails[1] - tails[0])
-    precision = np.finfo(float).eps
     with np.errstate(divide="ignore", invalid="ignore"):
         cancelled = np.where(difference > 0, 4 * precision * np.maximum(*tails) / difference, 0.0)
-    # an exponential's error grows with its argument
-    return np.where(narrow, taylor, difference), np.where(
-        narrow, precision * (8 + square), cancelled
-    )
+    mass[~narrow], error[~narrow] = difference, cancelled
+    return mass, error
 
 
 def _connected(

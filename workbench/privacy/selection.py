@@ -234,6 +234,7 @@ def _polynomial(coefficients: np.ndarray, argument: np.ndarray) -> np.ndarray:
 Terms: TypeAlias = tuple[np.ndarray, np.ndarray]
 
 
+@functools.lru_cache(maxsize=2)  # terms are of the same runs as what they shift
 def _profiles(
     candidates: tuple[Steps, ...], beside: tuple[Steps, ...], near: float, coarse: bool
 ) -> list[Profile]:
