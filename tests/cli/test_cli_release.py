@@ -12,7 +12,7 @@ import pytest
 
 import workbench as wb
 from tests import fakes
-from tests.conftest import EITHER_STEPS, shell_words
+from tests.conftest import EITHER_STEPS, refused, shell_words
 from workbench.cli import main
 
 SCHEMA = {
@@ -244,3 +244,21 @@ def test_a_terminal_without_some_letters_gets_the_others(files, tmp_path, encodi
         == 0
     )
     assert "∑" in (tmp_path / "out.csv").read_text("utf-8")
+
+
+def test_groups_that_were_not_declared_are_predicted_where_asked(command, files, people):
+    public = ["--data", files / "people.csv", "--schema", files / "grouped.json"]
+    hospitals = {"kind": "categorical", "categories": ["north", "south"]}
+    (files / "grouped.json").write_text(json.dumps({**SCHEMA, "hospital": hospitals}))
+    formula = "--formula 'ill ~ age + (1 | hospital)' --family bernoulli --no-ledger"
+    with fakes.installed():
+        assert command("fit", formula, *public, QUIET, "--look 0 --out", files / "grouped")[0] == 0
+    people.head(3).assign(hospital=["north", "west", None]).to_csv(files / "new.csv", index=False)
+    predict = ["predict", files / "grouped", files / "new.csv"]
+    assert "--new-groups" in refused(command(*predict))
+    code, out, _ = command(*predict, "--new-groups")
+    assert code == 0
+    assert pd.read_csv(io.StringIO(out))["prediction"].between(0, 1).all()
+    sample = ["sample", files / "grouped", "--seed 1 --given", files / "new.csv"]
+    assert "--new-groups" in refused(command(*sample))
+    assert command(*sample, "--new-groups")[0] == 0

@@ -12,6 +12,8 @@ from workbench.results.fit_result import IntervalWarning
 from workbench.widgets.workbench import result_panel
 
 pytestmark = pytest.mark.whole_fit
+# of counts; a look would have the steps traced a second time
+PLAN = {"epsilon": 8.0, "seed": 1, "ledger": False, "privacy": wb.Privacy(look=0.0)}
 
 
 @pytest.fixture(scope="module")
@@ -72,11 +74,11 @@ def test_clipping_bias_has_a_caution_and_adapting_c_by_default_has_neither(count
     """
     model, data = counts
     plain = model.advice(model.view(data), 2000, 8.0)["clip"]
-    fixed = wb.fit(model, data, epsilon=8.0, clip=plain / 2, seed=1, ledger=False)
+    fixed = wb.fit(model, data, clip=plain / 2, **PLAN)
     assert "Clipping may have moved some estimates by up to" in fixed.posterior_note
     assert 'Use clip="auto" or a larger clip' in fixed.coefficients().note
     assert abs(fixed.coefficients().loc["intercept", "mean"] - 1.0) > 0.05
-    adapted = wb.fit(model, data, epsilon=8.0, seed=1, ledger=False)
+    adapted = wb.fit(model, data, **PLAN)
     assert adapted.guarantee.adapts_clip
     assert adapted.gradient_norms.clip > plain
     assert adapted.cautions == ()
@@ -85,15 +87,14 @@ def test_clipping_bias_has_a_caution_and_adapting_c_by_default_has_neither(count
 
 def test_thirty_steps_that_are_not_averaged_have_a_caution(counts):
     model, data = counts
-    settings = grouped({"average": False, "iterations": 30})
-    result = wb.fit(model, data, epsilon=8.0, seed=1, ledger=False, **settings)
+    result = wb.fit(model, data, **PLAN, **grouped({"average": False, "iterations": 30}))
     assert result.cautions[0].startswith("The fit took only 30 steps")
 
 
 def test_a_large_learning_rate_has_a_caution_and_so_have_quantities_without_a_spread(counts):
     """Iterates that leapt away: the guide's scales became 0."""
     model, data = counts
-    result = wb.fit(model, data, epsilon=8.0, seed=1, ledger=False, learning_rate=20.0)
+    result = wb.fit(model, data, **PLAN, learning_rate=20.0)
     words = "A learning rate of 20 moves each parameter by about 20 in a step"
     assert result.cautions[0].startswith(words)
     spreads = [np.std(result.draws[name], axis=0).min() for name in result.released]

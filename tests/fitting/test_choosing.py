@@ -134,7 +134,7 @@ def test_a_fit_that_fails_loses_and_is_published_only_if_all_do(private_data, mo
 
 
 def test_fits_and_candidates_are_drawn_by_their_law(private_data, monkeypatch):
-    """400 choices of which nothing is fitted."""
+    """150 choices of which nothing is fitted."""
     counts, drawn = [], Counter()
 
     class Fit:
@@ -162,14 +162,14 @@ def test_fits_and_candidates_are_drawn_by_their_law(private_data, monkeypatch):
     monkeypatch.setattr(choosing.Choice, "_fit", fit)
     monkeypatch.setattr(PrivateScores, "score", lambda *_: 0.0)
     Fit.result = result
-    for _ in range(400):
+    for _ in range(150):
         counts.append(0)
         with pytest.raises(Ended):
             planned.run(new_key(), lambda: False)
     law = planned.plan.runs.probabilities
     seen = np.bincount(counts, minlength=len(law) + 1)[1:]
-    expected = 400 * law
-    tail = expected.cumsum() > 385
+    expected = 150 * law
+    tail = expected.cumsum() > 140
     pooled = [np.append(values[~tail], values[tail].sum()) for values in (seen, expected)]
     assert chisquare(*pooled).pvalue > 1e-4
     assert chisquare([drawn[index] for index in range(4)]).pvalue > 1e-4

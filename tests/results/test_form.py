@@ -111,7 +111,7 @@ def test_an_edited_field_is_named_or_harmless(folder, monkeypatch):
     refusals, used = [], 0
     for number, place in enumerate(places):
         some = (
-            WRONG if len(place) == 1 else [WRONG[(number + turn) % len(WRONG)] for turn in range(4)]
+            WRONG if len(place) == 1 else [WRONG[(number + turn) % len(WRONG)] for turn in range(2)]
         )
         for wrong in (..., *some):
             write(folder, edited(values, place, wrong))

@@ -35,6 +35,7 @@ def add(commands: argparse._SubParsersAction[Parser]) -> None:
     predict.add_argument(
         "--out", metavar="FILE.csv", help="file to write (default: standard output)"
     )
+    _add_new_groups(predict, "FILE.csv")
     predict.set_defaults(run=_predict)
     sample = add_command(
         commands,
@@ -58,7 +59,16 @@ def add(commands: argparse._SubParsersAction[Parser]) -> None:
         metavar="FILE",
         help="file to write: CSV, or .npy for images (default: standard output)",
     )
+    _add_new_groups(sample, "--given")
     sample.set_defaults(run=_sample)
+
+
+def _add_new_groups(command: Parser, table: str) -> None:
+    command.add_argument(
+        "--new-groups",
+        action="store_true",
+        help=f"let {table} have groups of a formula that were not declared, and missing ones",
+    )
 
 
 def _predict(arguments: argparse.Namespace) -> int:
@@ -68,7 +78,7 @@ def _predict(arguments: argparse.Namespace) -> int:
     check_out(arguments.out)
     result = results.load(arguments.result)
     records = sources.table("records", arguments.records)
-    predictions = result.predict(records)
+    predictions = result.predict(records, new_groups=arguments.new_groups)
     columns = {"prediction": predictions}
     if predictions.ndim > 1:
         columns = {f"prediction_{index}": column for index, column in enumerate(predictions.T)}
@@ -97,7 +107,14 @@ def _sample(arguments: argparse.Namespace) -> int:
         delay=0.1,
         disable=hidden,
     ) as bar:
-        drawn = synthetic_records(result, arguments.count, inputs, arguments.seed, bar.update)
+        drawn = synthetic_records(
+            result,
+            arguments.count,
+            inputs,
+            arguments.seed,
+            bar.update,
+            new_groups=arguments.new_groups,
+        )
     if hasattr(drawn, "to_csv"):
         written(to_csv(drawn, index=False), arguments.out)
         return DONE

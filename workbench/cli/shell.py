@@ -182,6 +182,8 @@ _REMEDIES = {  # by code of an ``ArgumentError``
     '"categorical", "categories": ["0", "10"]}, optionally with "other": true, and yes or no '
     'as {"kind": "boolean"}.',
     "no records": "Name their file, as in --given FILE.csv.",
+    "new groups": "With --new-groups a new group has an effect drawn from Normal(0, sd), and a "
+    "missing one is a declared group at random.",
 }
 
 

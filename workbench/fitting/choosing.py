@@ -284,7 +284,8 @@ class Choice:
             drawn = self.candidates[index]
             self._fits[index] = fits.begun(drawn.request, drawn.spec, self.plan.plans[index], key)
             return self._fits[index]
-        return self._fits[index].again(lambda: key)
+        # all runs of a candidate may begin at one place, which no record decides
+        return self._fits[index].again(lambda: key, keeps_start=True)
 
 
 @takes(ChooseArguments)

@@ -164,27 +164,28 @@ class PreparedFit:
                 self.step, self.hyper, state, records, self.privacy.iterations, self._kept
             )
             if self.evaluator is not None:
-                with contextlib.suppress(
-                    Exception
-                ):  # ``run`` reports a score that fails, and continues without it
+                # ``run`` reports a score that fails, and continues without it
+                with contextlib.suppress(Exception):
                     self.evaluator(self.step.unconstrained(self.state, self.spec.averages))
             steps.compilation.result()
             functions.steps = steps
 
-    def again(self, new_key: Callable[[], jax.Array] | None = None) -> PreparedFit:
+    def again(
+        self, new_key: Callable[[], jax.Array] | None = None, *, keeps_start: bool = False
+    ) -> PreparedFit:
         """Prepare another fit of the same plan, with new randomness (a seed gives the same) and
-        everything compiled.
-
-        It spends its own epsilon.
+        everything compiled. It spends its own epsilon.
 
         :param new_key: makes its key, which nothing else may use.
+        :param keeps_start: whether it begins where this one began, which takes less time.
         """
         spec = self.spec if self.plan.look is None else self.spec.declared or self.spec
         # of the spec before a look of the run: C and the number of records are those again
         plan = self.plan.after_look(spec.privacy, spec.data.num_train, is_vacant=spec.is_vacant)
         key = (new_key or spec.new_key)()
-        # again: an automatic guide keeps its starting values
-        step, state = spec.begin(plan, key)
+        # made again: an automatic guide keeps its starting values
+        step = self.step if keeps_start and spec is self.spec else None
+        step, state = spec.begin(plan, key, step)
         fresh = dataclasses.replace(
             self,
             spec=spec,
@@ -315,9 +316,8 @@ class PreparedFit:
                 if snapshot.metrics:
                     if self._history and self._history[-1].step == snapshot.metrics_step:
                         self._history.pop()  # a stopped run is evaluated again at its last step
-                    self._history.append(
-                        HistoryPoint(snapshot.metrics_step, dict(snapshot.metrics))
-                    )
+                    point = HistoryPoint(snapshot.metrics_step, dict(snapshot.metrics))
+                    self._history.append(point)
                 yield snapshot
             self._scores = self.spec.scorer.released(self)
         finally:
@@ -339,7 +339,7 @@ class PreparedFit:
         )
         self.step, self.state = self.spec.begin(self.plan, self.key)
         self.functions = CompiledFunctions(self.step, self.spec)
-        for name in ("on_device", "hyper", "evaluator"):
+        for name in ("on_device", "hyper", "evaluator", "_program_before_look"):
             vars(self).pop(name, None)
 
     def _kept(self) -> contextlib.AbstractContextManager[None]:
@@ -373,10 +373,13 @@ class PreparedFit:
         """The digest of the steps. :param to_run: whether to compile them too."""
         if to_run and not self._is_to_look:
             return self._compiling().lowered.result().digest
+        return self._program_before_look
+
+    @functools.cached_property
+    def _program_before_look(self) -> str:
         records, start = self.on_device
-        return lower(
-            self.step, self.hyper, start, records, interval_of(self.privacy.iterations)
-        ).digest
+        interval = interval_of(self.privacy.iterations)
+        return lower(self.step, self.hyper, start, records, interval).digest
 
     def _digest(self, *, to_run: bool = True) -> str:
         """The digest of everything that decides the result except records and a secret key.
@@ -391,15 +394,12 @@ class PreparedFit:
         """As ``_digest``, but the same on any number of devices."""
         if len(self.spec.devices) == 1:
             return self._digests.anywhere(self._program())
-        step, start = (
-            dataclasses.replace(self.step, source=ON_ONE_DEVICE),
-            jax.device_put(self.state, self.device),
-        )
+        step = dataclasses.replace(self.step, source=ON_ONE_DEVICE)
+        start = jax.device_put(self.state, self.device)
         sharding = jax.sharding.SingleDeviceSharding(self.device)
+        canonical = jax.dtypes.canonicalize_dtype
         records: Any = tuple(
-            jax.ShapeDtypeStruct(
-                array.shape, jax.dtypes.canonicalize_dtype(array.dtype), sharding=sharding
-            )
+            jax.ShapeDtypeStruct(array.shape, canonical(array.dtype), sharding=sharding)
             for array in self.spec.records
         )
         return self._digests.anywhere(

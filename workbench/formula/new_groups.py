@@ -65,6 +65,7 @@ class NewGroups:
                 None,
                 f"has in some row a group that was not declared, or none; declared are "
                 f"{listed(self._levels[name])}.",
+                code="new groups",
                 remedy="Pass new_groups=True: a new group then has an effect drawn from "
                 "Normal(0, sd), and a missing one is a declared group at random.",
             )

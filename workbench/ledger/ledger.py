@@ -274,16 +274,18 @@ class Ledger:
         """Who spent what on which records, and what is left: a page, a table and a registry's text.
 
         :param time: that the report states; by default now.
+        :raises ArgumentError: naming ``time``, if it is no text.
         """
         from workbench.ledger.report import BudgetReport  # with yaml, which no fit needs
 
+        stated = now() if time is None else _validate.text("time", time)
         groups: list[BudgetStatus] = []
         shown: set[int] = set()
         for entry in self.datasets():
             if entry.number not in shown:
                 groups.append(self.budget_status(entry.number))
                 shown |= {entry.number, *(other.number for other, _ in groups[-1].relatives)}
-        return BudgetReport(self.path.name, time or now(), tuple(groups))
+        return BudgetReport(self.path.name, stated, tuple(groups))
 
     def export(self) -> dict[str, Any]:
         """The tables of the file, JSON-ready."""

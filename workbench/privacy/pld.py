@@ -87,12 +87,15 @@ class ComposedLoss:
             return 0.0
         # the mean may jump from the bulk to rare large losses within a factor of 1.1, anywhere over
         # many powers of ten
-        high = 10 * (epsilon - mean) / variance
-        low = min(1e-3, high / 10)
-        for _ in range(30):
-            middle = math.sqrt(low * high)
-            low, high = (middle, high) if self._cumulant(middle)[1] < epsilon else (low, middle)
-        return low
+        high = math.log(10 * (epsilon - mean) / variance)
+        low = min(math.log(1e-3), high - math.log(10))
+
+        def gap(log_tilt: float) -> float:
+            return self._cumulant(math.exp(log_tilt))[1] - epsilon
+
+        if gap(high) <= 0 or gap(low) >= 0:
+            return math.exp(high if gap(high) <= 0 else low)
+        return math.exp(optimize.brentq(gap, low, high, xtol=1e-8, rtol=1e-12))
 
     def _chernoff(self, delta: float) -> float:
         """About how large epsilon is at ``delta``: min over tilts of (log E[e^(tilt l)] + log
