@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import workbench as wb
+from tests.conftest import some_of
 from workbench import ArgumentError
 from workbench.ledger.composition import total
 from workbench.models import covered_scores as module
@@ -72,7 +73,7 @@ def test_the_total_counts_them(private_data):
 
 
 @pytest.mark.whole_fit
-@pytest.mark.parametrize("executor", [False, True])
+@pytest.mark.parametrize("executor", some_of([False, True]))
 def test_they_are_scores_of_the_parameters_that_the_fit_releases(
     private_data, executor, monkeypatch
 ):
