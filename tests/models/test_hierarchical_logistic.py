@@ -213,6 +213,7 @@ def test_default_c_follows_the_records_of_one_group(num_records, epsilon, interc
     assert (advice["iterations"], advice["average"]) == (1000, True)
 
 
+@pytest.mark.thorough
 def test_default_c_leaves_moderate_weights_where_they_are():
     """With C = 0.2, half of the gradients were clipped and the error was 1.3 (10 repeats)."""
     random = np.random.default_rng(1000)

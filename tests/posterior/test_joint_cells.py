@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from scipy import special
 
+from tests.conftest import some_of
 from workbench.posterior import joint_cells
 from workbench.posterior.cell_tree import Cells, Tree
 from workbench.posterior.joint_cells import crowded, draw, leaning, norm_of, prior_draws
@@ -237,16 +238,20 @@ EMPTY = np.rint(8 * np.random.default_rng(0).standard_normal(29))  # 29 cells th
 
 @pytest.mark.parametrize(
     ("released", "noise"),
-    [
-        ([30, 4], 6.0),
-        ([4, 30], 6.0),
-        ([6, -4], 10.0),
-        ([100, 0, 0, 0], 1.0),
-        ([98, 7, -6, 3], 8.0),
-        ([3, 7, 98, -6], 8.0),
-        ([60, *EMPTY], 8.0),
-        ([*EMPTY, 60], 8.0),
-    ],
+    some_of(
+        [
+            ([30, 4], 6.0),
+            ([4, 30], 6.0),
+            ([6, -4], 10.0),
+            ([100, 0, 0, 0], 1.0),
+            ([98, 7, -6, 3], 8.0),
+            ([3, 7, 98, -6], 8.0),
+            ([60, *EMPTY], 8.0),
+            ([*EMPTY, 60], 8.0),
+        ],
+        4,
+        first=2,
+    ),
 )
 def test_it_is_that_of_all_whole_counts(released, noise):
     """Also where nearly all cells are empty, and noise hides it."""
@@ -271,7 +276,7 @@ def test_without_noise_it_is_the_conjugate_one():
 
 
 @pytest.mark.parametrize("cells", TREES)
-@pytest.mark.parametrize("noise", [5.0, 1e4])
+@pytest.mark.parametrize("noise", some_of([5.0, 1e4]))
 def test_draws_are_probabilities_of_which_cliques_agree(cells, noise):
     random = np.random.default_rng(4)
     exact = counts_of(cells, records(cells, 400))

@@ -72,10 +72,12 @@ class ComposedLoss:
         return sum(count for _, count in self.phases)
 
     def _cumulant(self, tilt: float) -> tuple[float, float, float]:
-        rows = [(count, step.cumulant(tilt)) for step, count in self.phases]
-        total, mean, variance = (
-            sum(count * row[index] for count, row in rows) for index in range(3)
-        )
+        total = mean = variance = 0.0
+        for step, count in self.phases:
+            of_one = step.cumulant(tilt)
+            total += count * of_one[0]
+            mean += count * of_one[1]
+            variance += count * of_one[2]
         return total, mean, variance
 
     def _tilt_for(self, epsilon: float) -> float:
@@ -95,7 +97,7 @@ class ComposedLoss:
 
         if gap(high) <= 0 or gap(low) >= 0:
             return math.exp(high if gap(high) <= 0 else low)
-        return math.exp(optimize.brentq(gap, low, high, xtol=1e-8, rtol=1e-12))
+        return math.exp(optimize.brentq(gap, low, high, xtol=1e-6))
 
     def _chernoff(self, delta: float) -> float:
         """About how large epsilon is at ``delta``: min over tilts of (log E[e^(tilt l)] + log
