@@ -15,12 +15,11 @@ from numpyro.distributions.transforms import biject_to
 from scipy.special import gamma
 
 import workbench as wb
-from workbench.fitting.posterior import _residual_scale, final_clip, gradient_norms, prior_for
+from workbench.fitting import posterior
+from workbench.fitting.learned_scales import rows_inside
 from workbench.inference.batched import _AXES, BatchedProgram
 from workbench.noise.chacha20 import key_from_seed
-from workbench.posterior import noise_aware
 
-ROWS = 2000
 SITES = {"weights", "sigma", "log_nu", "log_shape", "log_concentration"}
 
 
@@ -42,19 +41,22 @@ def responses(family, random, eta, groups):
     }[family]()
 
 
-def table_of(family, seed, has_groups):
+def table_of(family, seed, has_groups, rows):
     """(table, bounds of y)."""
     random = np.random.default_rng(seed)
-    x = random.uniform(-1, 1, ROWS)
-    z = np.exp(0.8 * random.normal(size=ROWS) - 1).clip(0, 6)
-    group = random.integers(20, size=ROWS)
+    x = random.uniform(-1, 1, rows)
+    z = np.exp(0.8 * random.normal(size=rows) - 1).clip(0, 6)
+    group = random.integers(20, size=rows)
     effects = 0.6 * np.random.default_rng(5).normal(size=20)[group] * has_groups
     y, bounds = responses(family, random, 0.3 + 0.5 * x + 0.3 * z, effects)
     return pd.DataFrame({"x": x, "z": z, "g": [f"g{number}" for number in group], "y": y}), bounds
 
 
-def maximum(model, records):
-    """({site: maximum likelihood}, {site: its standard deviation}), arrays of repeats."""
+def maximum(model, records, starts):
+    """(maximum likelihood, its standard deviation) of all sites, float[repeats, d].
+
+    :param starts: values near it, float[repeats, d].
+    """
     trace = model.model_trace({}, jax.random.key(0))
     transforms = {name: biject_to(trace[name]["fn"].support) for name in model.shared}
     shapes = {name: jnp.shape(trace[name]["value"]) for name in model.shared}
@@ -64,7 +66,12 @@ def maximum(model, records):
         segments = zip(shapes.items(), jnp.split(free, ends[:-1]), strict=True)
         return {name: transforms[name](each.reshape(shape)) for (name, shape), each in segments}
 
-    def one(of_table):
+    def free_of(flat):
+        segments = zip(shapes.items(), jnp.split(flat, ends[:-1]), strict=True)
+        free = [transforms[name].inv(each.reshape(shape)) for (name, shape), each in segments]
+        return jnp.concatenate(list(map(jnp.ravel, free)))
+
+    def one(of_table, start):
         def loss(free):
             losses = model.record_losses(values(free), of_table, jax.random.key(0))
             return jnp.sum(losses) + 1e-3 * jnp.sum(free**2)
@@ -74,7 +81,7 @@ def maximum(model, records):
             step = basis @ ((basis.T @ jax.grad(loss)(free)) / jnp.maximum(jnp.abs(size), 1.0))
             return free - step * jnp.minimum(1, 1 / jnp.linalg.norm(step))
 
-        free = jax.lax.fori_loop(0, 60, newton, jnp.zeros(ends[-1]))
+        free = jax.lax.fori_loop(0, 60, newton, free_of(start))
         spread = jnp.linalg.inv(jax.hessian(loss)(free))
         slopes = jax.jacobian(
             lambda free: jnp.concatenate(list(map(jnp.ravel, values(free).values())))
@@ -84,12 +91,16 @@ def maximum(model, records):
             jnp.diag(at @ spread @ at.T)
         )
 
-    return jax.jit(jax.vmap(one))(records)
+    return jax.jit(jax.vmap(one))(records, starts)
 
 
-def rows_of(family, epsilon, width, repeats, has_groups=False):
-    """A row for each weight and parameter."""
-    _, (low, high) = table_of(family, 0, has_groups)
+def rows_of(family, epsilon, width, repeats, has_groups=False, rows=2000, looks=False):
+    """A row for each weight and parameter.
+
+    :param width: how many times wider than the data the bounds are. :param looks: whether scales
+        are learned; those of the first table are used for all.
+    """
+    _, (low, high) = table_of(family, 0, has_groups, rows)
     schema = {
         "x": (-width, width),
         "z": (0, 6 * width),
@@ -99,17 +110,25 @@ def rows_of(family, epsilon, width, repeats, has_groups=False):
     formula = "y ~ x + z + (1 | g)" if has_groups else "y ~ x + z"
     model = wb.models.formula(formula, family=family, schema=schema)
     datasets = [
-        model.dataset(table_of(family, seed, has_groups)[0], evaluation_fraction=0)
-        for seed in range(repeats)
+        model.dataset(table_of(family, seed, has_groups, size)[0], evaluation_fraction=0)
+        for seed, size in enumerate([rows] + [int(1.1 * rows) if looks else rows] * (repeats - 1))
     ]
     fit = wb.prepare(
-        model, datasets[0], epsilon=epsilon, seed=1, ledger=False, privacy=wb.Privacy(look=0),
-        training=wb.Training(estimator="aligned"),
+        model, datasets[0], epsilon=epsilon, seed=1, ledger=False,
+        privacy=wb.Privacy(look=None if looks else 0), training=wb.Training(estimator="aligned"),
     )  # fmt: skip
-    step, hyper = fit.step, fit.hyper
+    if looks:
+        fit._look()
+    step, hyper, spec = fit.step, fit.hyper, fit.spec
+    tables = [spec.model.view(data) for data in datasets]
+    if looks:  # which leaves records out
+        tables = [
+            view.with_rows(rows_inside(data, spec.model, spec.scales))
+            for view, data in zip(tables, datasets, strict=True)
+        ]
     records = tuple(
-        jnp.stack(list(map(jnp.asarray, arrays)))
-        for arrays in zip(*(model.view(data).train for data in datasets), strict=True)
+        jnp.stack([jnp.asarray(array[: spec.data.num_train]) for array in arrays])
+        for arrays in zip(*(view.train for view in tables), strict=True)
     )
     lanes = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (repeats, *jnp.shape(leaf))), hyper)
     keys = jnp.stack([key_from_seed(seed) for seed in range(1, repeats + 1)])
@@ -118,33 +137,29 @@ def rows_of(family, epsilon, width, repeats, has_groups=False):
     )
     program = BatchedProgram(step, repeats, shared=False, devices=jax.devices()[:1])
     end = program.run(start(keys, lanes), records, lanes, fit.privacy.iterations).state
-    prior = prior_for(fit.spec, step.model)
-    latents = jax.jit(
-        jax.vmap(step.model.latents, (None, 0)),
-    )
-    known, errors = map(np.asarray, maximum(step.model, records))
-    draws, clipped = [], []
+    latents = jax.jit(jax.vmap(step.model.latents, (None, 0)))
+    prior = posterior.prior_for(fit.spec, step.model)
+    posterior.prior_for = lambda *_: prior  # whose program is compiled once
+    draws, clipped, marked = [], [], []
     for lane in range(repeats):
         moments = jax.tree.map(lambda leaf, lane=lane: np.asarray(leaf[lane]), end.moments)
         params = jax.tree.map(lambda leaf, lane=lane: leaf[lane], end.average)
         guide = jax.device_get(latents(params, jax.random.split(jax.random.key(3), 300)))
-        flat = [guide[name].reshape(300, -1) for name in step.model.shared]
-        clip = final_clip(hyper, moments)
-        drawn = noise_aware.draw(
-            moments,
-            prior,
-            np.concatenate(flat, 1).std(0, dtype=float),
-            step_noise=float(hyper.standard_deviation / hyper.clip)
-            * clip
-            / (step.share_of_sum * step.sampler.sampling_rate),
-            sampling_rate=step.sampler.sampling_rate,
-            count=500,
-            generator=np.random.default_rng(lane),
-            residuals=_residual_scale(step.model, guide),
+        norms = posterior.gradient_norms(step, hyper, moments)
+        drawn, why = posterior.noise_aware_draws(
+            fit.spec, step, hyper, moments, norms, guide, keys[lane]
         )
-        draws.append(drawn[:, : known.shape[1]])
-        clipped.append(gradient_norms(step, hyper, moments).above(1.0)[0])
-    draws, truth = np.stack(draws), np.median(known, 0)
+        assert drawn is not None, why
+        draws.append(
+            np.concatenate(
+                [drawn[name].reshape(len(drawn[name]), -1) for name in step.model.shared], 1
+            )
+        )
+        clipped.append(norms.above(1.0)[0])
+        marked.append(norms.more_are_clipped() is not False)
+    draws = np.stack(draws)
+    known, errors = map(np.asarray, maximum(step.model, records, jnp.asarray(draws.mean(1))))
+    truth = np.median(known, 0)
     low, high = np.quantile(draws, [0.05, 0.95], axis=1)
     names = [
         name for name in step.model.shared for _ in range(guide[name].reshape(300, -1).shape[1])
@@ -153,10 +168,13 @@ def rows_of(family, epsilon, width, repeats, has_groups=False):
     return [
         {
             "family": family + (" with groups" if has_groups else ""),
+            "rows": rows,
+            "looks": looks,
             "epsilon": epsilon,
             "width": width,
             "quantity": name,
             "clipped": np.mean(clipped),
+            "marked": np.mean(marked),
             "bias": np.mean(means - known, 0)[index] / error[index],
             "rmse": np.sqrt(np.mean((means - truth) ** 2, 0))[index] / error[index],
             "sd": draws.std(1).mean(0)[index] / error[index],
@@ -169,16 +187,22 @@ def rows_of(family, epsilon, width, repeats, has_groups=False):
 
 def main(full):
     """Print the table."""
-    repeats, rows = (60 if full else 10), []
+    repeats, table = (60 if full else 10), []
     families = ("gaussian", "student_t", "weibull", "gamma", "negative_binomial")
     settings = [(family, 1.0, 1.0, repeats) for family in families]
     settings += [("gaussian", 8.0, 1.0, repeats, True), ("student_t", 8.0, 1.0, repeats)]
     if full:
         settings += [(name, epsilon, 1.0, repeats) for name in families for epsilon in (0.5, 8.0)]
         settings += [(name, 8.0, 10.0, repeats) for name in families]
+        settings += [(name, 1.0, 10.0, repeats, False, 2000, True) for name in families]
+        settings += [
+            (name, 1.0, 1.0, repeats, False, rows) for name in families for rows in (500, 1000)
+        ]
+        settings += [("gaussian", 1.0, 1.0, repeats, True)]
     for setting in settings:
-        rows += rows_of(*setting)
+        table += rows_of(*setting)
         print(
-            pd.DataFrame(rows[-4:]).to_string(index=False, float_format="{:.2f}".format), flush=True
+            pd.DataFrame(table[-4:]).to_string(index=False, float_format="{:.2f}".format),
+            flush=True,
         )
-    pd.DataFrame(rows).to_csv(OUT / "nuisance.csv", index=False)
+    pd.DataFrame(table).to_csv(OUT / "nuisance.csv", index=False)

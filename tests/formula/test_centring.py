@@ -10,6 +10,8 @@ from scipy import stats
 
 import workbench as wb
 from workbench.clipping import clipped_sum
+from workbench.formula import centring
+from workbench.formula import regression as regressions
 from workbench.formula.priors import LogarithmOver
 
 FAMILIES = {
@@ -120,6 +122,25 @@ def test_no_record_is_longer_than_c_however_far_it_is(family):
             lengths = np.linalg.norm(flat(compiled(u, jnp.float32(clip)), len(rows)), axis=1)
             assert np.all(lengths <= clip)  # and no NaN
             assert move or lengths.max() > 0.9 * clip
+
+
+@pytest.mark.parametrize("family", ["student_t", "gamma"])
+def test_shifts_between_lengths_are_those_of_each_record(family, monkeypatch):
+    model, _, shared = regression(family)
+    x = jnp.asarray(np.sqrt(np.geomspace(1.001, 300, 50) - 1), jnp.float32)
+
+    def shifts():
+        def correction(u, x):
+            return model.clipping_correction(u, (x[None, None],), jnp.float32(2.0))
+
+        gradients = jax.jit(jax.vmap(jax.grad(correction), (None, 0)))(shared, x)
+        return flat({name: gradients[name] for name in shared if name != "weights"}, len(x))
+
+    interpolated = shifts()
+    monkeypatch.setattr(regressions, "shift_of_square", centring.shift)
+    exact = shifts()
+    assert np.ptp(exact[:, 1]) > 0.1  # they depend on the length
+    assert np.all(np.abs(interpolated - exact) < 0.01 * np.abs(exact).max())
 
 
 def test_where_others_would_have_been_censored_is_not_known():

@@ -41,6 +41,10 @@ __all__ = [
 
 FEWEST_DRAWS = 200  # from the guide, whose spread is needed
 _LARGEST_RATE = 0.5  # the default is 1 / sqrt(steps); parameters are of order 1
+_AS_DECLARED = (
+    "With look=0 the declared bounds stand for how columns are spread. Where a column fills less "
+    "than a fifth of them, its effect is drawn towards 0 and its interval may miss it."
+)
 
 
 def prior_for(spec: FitSpec, model: RecordModel) -> Prior | JointPrior:
@@ -195,7 +199,14 @@ def inferred(
     doubts = (*_settings_cautions(spec), *cautions(step, convergence, norms, guide, draws))
     first = {name: values[: spec.settings.draws] for name, values in guide.items()}
     note = note if draws is None else " ".join(doubts)
-    return Inferred(first, draws, note, norms, doubts, convergence)
+    return Inferred(first, draws, note, norms, (*doubts, *_bounds_cautions(spec)), convergence)
+
+
+def _bounds_cautions(spec: FitSpec) -> list[str]:
+    """A sentence about bounds, where the caller had no scales learned."""
+    look = spec.request.look
+    is_off = isinstance(look, int | float) and look == 0
+    return [_AS_DECLARED] if is_off and spec.model.learns_scales else []
 
 
 def _settings_cautions(spec: FitSpec) -> list[str]:

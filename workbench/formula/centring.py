@@ -17,11 +17,13 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
-__all__ = ["Nodes", "shift"]
+__all__ = ["Nodes", "shift", "shift_of_square"]
 
 Array = jax.Array
 _ITERATIONS = 6  # after which a is within 0.003 of its limit, also where C is small
+_LOG_SQUARES = np.log(2) * np.arange(-4, 10.25, 0.25)  # between which shifts are interpolated
 
 
 class Nodes(NamedTuple):
@@ -39,15 +41,17 @@ def shift(
     log_density: Callable[[Array, Array], Array],
     point: Array,
     nodes: Nodes,
-    squares: Array,
+    square: Array,
     clip: Array,
 ) -> Array:
     """a, float[F], of one record.
 
     :param log_density: (coordinates float[F], responses float[K]) -> float[K]. :param point: the
         coordinates: the predictor and the family's parameters.
-    :param squares: float[F], of the gradients of the coordinates in what is released.
+    :param square: of the predictor's gradient in what is released, float scalar; parameters are
+        released themselves.
     """
+    squares = jnp.ones_like(point).at[0].set(square)
     weights = jax.nn.softmax(log_density(point, nodes.values) + nodes.log_widths)
     scores = jax.jacfwd(log_density)(point, nodes.values).T  # [F, K]
     scores = scores - (scores @ weights)[:, None]  # what is left of the sums' error
@@ -59,3 +63,21 @@ def shift(
 
     a = jax.lax.fori_loop(0, _ITERATIONS, improved, jnp.zeros_like(point))
     return jnp.where(jnp.all(jnp.isfinite(a)), a, 0.0)
+
+
+def shift_of_square(
+    log_density: Callable[[Array, Array], Array],
+    point: Array,
+    nodes: Nodes,
+    square: Array,
+    clip: Array,
+) -> Array:
+    """``shift`` where scores have the same distribution whatever the predictor: a then follows from
+    how long a record's x is. It is computed for a few lengths, once for all records of a step.
+
+    :param point: of any predictor, the same for all records. :param square: as of ``shift``.
+    """
+    squares = jnp.asarray(np.exp(_LOG_SQUARES), point.dtype)
+    table = jax.vmap(lambda square: shift(log_density, point, nodes, square, clip))(squares)
+    log_square = jnp.log(square)
+    return jnp.stack([jnp.interp(log_square, _LOG_SQUARES, column) for column in table.T])

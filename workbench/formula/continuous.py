@@ -47,6 +47,10 @@ class Gaussian(Family):
     def learns_bounds(self) -> bool:  # type: ignore[override]
         return self.link == "identity"
 
+    @property
+    def is_pivotal(self) -> bool:  # type: ignore[override]
+        return self.link == "identity"
+
     def check(self, response: Response) -> None:
         response.require_numbers()
         if self.link != "identity" and response.bounds[1] <= 0:
@@ -139,6 +143,10 @@ class Gamma(Family):
     ratio: ClassVar = {"log": "ratio of means"}
     centres = True
     logarithms: ClassVar = {"shape": 1.0}
+
+    @property
+    def is_pivotal(self) -> bool:  # type: ignore[override]
+        return self.link == "log"
 
     def check(self, response: Response) -> None:
         response.require_numbers()

@@ -108,6 +108,8 @@ class Family:
     # would get
     logarithms: ClassVar[Mapping[str, float]] = {}
     centres: ClassVar[bool] = False  # whether clipped gradients are centred (``centring``)
+    # whether scores have the same distribution whatever the predictor
+    is_pivotal: ClassVar[bool] = False
     kind: ClassVar[str] = "number"  # of the response: number, count, share, class or time
     link: str = ""
 

@@ -603,6 +603,8 @@ def _filled(factor: Factor, fillings: Mapping[str, float]) -> float:
     return max((fillings.get(name, 1.0) for name in factor.columns), default=1.0)
 
 
-def _ones(factor: Factor) -> int:
-    """How many of a factor's columns may be 1 in a row."""
+def _ones(factor: Factor) -> float:
+    """To how many times 1 the squares of a factor's columns may add up in a row."""
+    if isinstance(factor, Number) and factor.scales:
+        return 0.5 + 0.3 * len(factor.labels)  # of a smooth, whose modes' mean squares are 1/4
     return len(factor.labels) if isinstance(factor, Number) and not factor.sums_to_one else 1

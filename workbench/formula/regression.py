@@ -41,7 +41,7 @@ from numpyro import handlers
 from numpyro.infer import init_to_feasible
 from numpyro.infer.autoguide import AutoMultivariateNormal, AutoNormal
 
-from workbench.formula.centring import shift
+from workbench.formula.centring import shift, shift_of_square
 from workbench.formula.design import Effects, sd_of
 from workbench.formula.families import Family, Response
 from workbench.formula.priors import LogarithmOver, moved, side_by_side
@@ -293,12 +293,12 @@ class Regression:
         with handlers.seed(rng_seed=0), handlers.substitute(data=dict(shared)):
             values = self._latents()  # those that are not shared are not used
         sites = {name: self._site_of(name) for name in self.parameters}
-        coordinates = jnp.stack(
-            [self.predictor(values, arrays)[0], *(shared[site] for site in sites.values())]
-        )
-        point, extras = jax.lax.stop_gradient(coordinates), self._extras(arrays)
+        eta, parameters = self.predictor(values, arrays)[0], [shared[s] for s in sites.values()]
+        is_pivotal, extras = self.family.is_pivotal, self._extras(arrays)
+        # nothing of a record in the former: under vmap the same for all
+        point = jax.lax.stop_gradient(jnp.stack([0.0 if is_pivotal else eta, *parameters]))
 
-        def parameters(coordinates: jax.Array) -> dict[str, jax.Array]:
+        def values_of(coordinates: jax.Array) -> dict[str, jax.Array]:
             factors = self.family.logarithms
             return {
                 name: jnp.exp(factors[name] * value) if name in factors else value
@@ -308,13 +308,14 @@ class Regression:
         def log_density(coordinates: jax.Array, y: jax.Array) -> jax.Array:
             predictor = jnp.broadcast_to(coordinates[0], y.shape)
             return self.family.likelihood(
-                self.response, predictor, parameters(coordinates), **extras
+                self.response, predictor, values_of(coordinates), **extras
             ).log_prob(y)
 
         alone = {name: array[0] for name, array in extras.items()}
-        nodes = self.family.nodes(self.response, point[0], parameters(point), **alone)
-        squares = jnp.append(self._square(arrays), jnp.ones(len(sites)))
-        return jnp.dot(shift(log_density, point, nodes, squares, clip), coordinates)
+        nodes = self.family.nodes(self.response, point[0], values_of(point), **alone)
+        shifted = shift_of_square if is_pivotal else shift
+        a = shifted(log_density, point, nodes, self._square(arrays), clip)
+        return jnp.dot(a, jnp.stack([eta, *parameters]))
 
     def _square(self, arrays: Mapping[str, jax.Array]) -> jax.Array:
         """That of the gradient of one record's predictor in the sites that records use."""
