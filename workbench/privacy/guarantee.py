@@ -70,9 +70,9 @@ _ADAPTED = (
     "extra privacy cost"
 )
 _LOOK = (
-    "It covers the scales of the columns too: before the first step they were learned from counts "
-    "of the columns' values, with Gaussian noise of {noise:g} times the most that one of them can "
-    "move the counts."
+    "It covers what was learned of the columns before the first step too, such as their scales or "
+    "which of them go together: from counts of their values, with Gaussian noise of {noise:g} "
+    "times the most that one of them can move the counts."
 )
 _SINGLE_RELEASES = {
     "sums": "The guarantee comes from a single release, of sums over all records: the vector of "
@@ -461,7 +461,7 @@ class Guarantee:
 
     def composition(self) -> str:
         """How the costs of all that reads the records add up, in words."""
-        if self.released != "gradients":
+        if self.released != "gradients" and not self.look_noise:
             return "There is a single release, so nothing is composed."
         look = " and of the look before them" if self.look_noise else ""
         return (
