@@ -36,13 +36,13 @@ from workbench.privacy.steps import SENSITIVITY
 if TYPE_CHECKING:
     from workbench.fitting.spec import FitSpec
 
-__all__ = ["ChosenMarginals", "for_model"]
+__all__ = ["OF_COLUMNS", "ChosenMarginals", "for_model", "share_for"]
 
 # standard deviation of a score's noise, as a share of the records, that a look is to have by
 # default; the least and the largest share of the budget for that
 _NOISE = 0.02
 _LEAST, _LARGEST = 0.05, 0.33
-_OF_COLUMNS = 0.25  # of that, for the counts of the columns
+OF_COLUMNS = 0.25  # of that, for the counts of the columns
 _ROWS = 100_000  # that are coded at once
 _NAMED = 5  # of the pairs in a caution
 
@@ -64,6 +64,15 @@ def for_model(columns: Columns, model: Model) -> Columns:
     """How a fit of ``model`` learns from its columns."""
     is_to_choose = isinstance(model.table, CellTable) and model.table.with_marginals
     return ChosenMarginals(columns.source, model) if is_to_choose else columns
+
+
+def share_for(
+    scores: PairScores, num_records: int, epsilon: float, delta: float, relation: str
+) -> float:
+    """The default share of the budget for the look, from public facts."""
+    alone = SENSITIVITY[relation] / gaussian_mu(epsilon, delta) * scores.of_pairs.sensitivity
+    needed = (alone / (_NOISE * num_records)) ** 2 / (1 - OF_COLUMNS)
+    return float(min(max(needed, _LEAST), _LARGEST))
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -102,14 +111,7 @@ class ChosenMarginals(Declared):
                 "before, a sweep, several owners or several processes.",
                 remedy="Name them, as in wb.models.mixed_table([('sex', 'ill'), ('age', 'ill')]).",
             )
-        if asked is not None:
-            return asked
-        num_records, epsilon, delta, relation = budget
-        alone = (
-            SENSITIVITY[relation] / gaussian_mu(epsilon, delta) * self._scores.of_pairs.sensitivity
-        )
-        needed = (alone / (_NOISE * num_records)) ** 2 / (1 - _OF_COLUMNS)
-        return float(min(max(needed, _LEAST), _LARGEST))
+        return share_for(self._scores, *budget) if asked is None else asked
 
     def num_counts(self, spec: FitSpec) -> int:
         counted = self._scores.of_columns.size + self._scores.of_pairs.size
@@ -124,8 +126,8 @@ class ChosenMarginals(Declared):
         """How many a record adds to a count of a column and to a score at most, for two releases
         that are one of ``noise_multiplier`` together.
         """
-        of_columns = round_up(noise_multiplier / math.sqrt(_OF_COLUMNS), 4)
-        of_pairs = round_up(noise_multiplier / math.sqrt(1 - _OF_COLUMNS), 4)
+        of_columns = round_up(noise_multiplier / math.sqrt(OF_COLUMNS), 4)
+        of_pairs = round_up(noise_multiplier / math.sqrt(1 - OF_COLUMNS), 4)
         scores = self._scores
         return scores.of_columns.per_record(of_columns), scores.of_pairs.per_record(of_pairs)
 

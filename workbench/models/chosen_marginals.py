@@ -10,7 +10,7 @@ from workbench.posterior.joint_cells import LARGEST
 
 __all__ = ["marginals_of"]
 
-_FULL = 10.0  # deviations of the noise, which cells of three columns have records for on average
+_FULL = 20.0  # deviations of the noise, which cells of three columns have records for on average
 
 
 def marginals_of(
@@ -23,10 +23,10 @@ def marginals_of(
     """Columns in marginals of a decomposable model; a column that no pair has is by itself.
 
     First the maximum spanning forest of the pairs (Chow and Liu 1968). Then two columns that are
-    joined to the same third one are counted together with it, where the average cell has many more
-    records than noise: they may depend on each other given the third, and change its dependence on
-    the other. All cells together are as many as are taken at most, so pairs of many levels may be
-    left out.
+    joined to the same third one are counted together with it, those of few levels first and where
+    the average cell has many more records than noise: they may depend on each other given the
+    third, and change its dependence on the other. All cells together are as many as are taken at
+    most, so pairs of many levels may be left out.
 
     :param levels: how many each column has. :param pairs: that depend on each other, clearest
         first, and ``others`` that may not. :param noise_multiplier: sigma of the release of the
@@ -40,7 +40,8 @@ def marginals_of(
         return has_room and sum(cells[:-1]) <= LARGEST and in_order(cliques) is not None
 
     marginals = [{column} for column in range(len(levels))]
-    for size, candidates in ((2, pairs), (3, [*pairs, *others])):
+    smallest_first = sorted([*pairs, *others], key=lambda pair: levels[pair[0]] * levels[pair[1]])
+    for size, candidates in ((2, pairs), (3, smallest_first)):
         for pair in candidates:
             for joined in _joined(marginals, pair, size):
                 changed = [clique for clique in marginals if not clique <= joined] + [joined]

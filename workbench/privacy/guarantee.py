@@ -70,9 +70,9 @@ _ADAPTED = (
     "extra privacy cost"
 )
 _LOOK = (
-    "It covers what was learned of the columns before the first step too, such as their scales or "
-    "which of them go together: from counts of their values, with Gaussian noise of {noise:g} "
-    "times the most that one of them can move the counts."
+    "It covers what was learned before the first step too, such as the scales of the columns or "
+    "which of them go together: from counts of the columns' values, with Gaussian noise of "
+    "{noise:g} times the most that one of them can move the counts."
 )
 _SINGLE_RELEASES = {
     "sums": "The guarantee comes from a single release, of sums over all records: the vector of "
@@ -464,8 +464,9 @@ class Guarantee:
         if self.released != "gradients" and not self.look_noise:
             return "There is a single release, so nothing is composed."
         look = " and of the look before them" if self.look_noise else ""
+        steps = f"{_plain_count(self.steps)} steps" if self.released == "gradients" else "the sums"
         return (
-            f"The privacy losses of {_plain_count(self.steps)} steps{look} are composed by "
+            f"The privacy losses of {steps}{look} are composed by "
             "numerical privacy loss distributions, an upper bound."
         )
 
