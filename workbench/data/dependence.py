@@ -132,7 +132,7 @@ class PairScores:
             made_up = _of_independent(margins.shares[a], margins.shares[b], margins, generator)
             means[number], spread = made_up.mean(), math.hypot(made_up.std(), deviation)
             skewness = max(float(np.mean((made_up - means[number]) ** 3)) / spread**3, 0.0)
-            # Cornish and Fisher's expansion: a table of few cells has a skewed score
+            # a table of few cells has a skewed score (Cornish and Fisher 1938)
             limits[number] = means[number] + spread * (z + skewness * (z**2 - 1) / 6)
             deviations[number] = spread
         # of a distance d, half of d / N has to change to be independent, and scores are d at least

@@ -46,7 +46,10 @@ OF_COLUMNS = 0.25  # of that, for the counts of the columns
 _ROWS = 100_000  # that are coded at once
 _NAMED = 5  # of the pairs in a caution
 
-_CHOSEN = "The marginals were chosen from noised scores, within the guarantee: {marginals}."
+_CHOSEN = (
+    "The marginals were chosen from noised scores of pairs of columns, within the guarantee and "
+    "for {percent:.2g} % of its budget: {marginals}."
+)
 _HIDDEN = (
     "{count} of {all} pairs of columns could not be told from independent through the noise "
     "({pairs}). In posterior and twins they are independent, or depend on each other only through "
@@ -55,8 +58,8 @@ _HIDDEN = (
 )
 _INDIRECT = (
     "{count} of {all} pairs of columns depend on each other but are in no marginal together "
-    "({pairs}). In posterior and twins they do so only through other columns, which may be less or "
-    "otherwise than in the records. For these pairs name the marginals."
+    "({pairs}). In posterior and twins they do so only through other columns, or not at all, which "
+    "may be less or otherwise than in the records. For these pairs name the marginals."
 )
 
 
@@ -147,7 +150,7 @@ class ChosenMarginals(Declared):
         others = [scores.pairs[index] for index in order if not dependence.is_clear[index]]
         sigma = plan.mechanism.noise_multiplier
         chosen = marginals_of(scores.levels, clear, others, margins.total, sigma)
-        return self.learned(spec, {}, self._facts(chosen, clear, dependence))
+        return self.learned(spec, {}, self._facts(chosen, clear, dependence, spec.privacy.look))
 
     def _codes(self) -> np.ndarray:
         """The level in each column of all training records, int[N, D]."""
@@ -158,30 +161,38 @@ class ChosenMarginals(Declared):
         )
 
     def _facts(
-        self, chosen: list[list[int]], clear: list[tuple[int, int]], dependence: Dependence
+        self,
+        chosen: list[list[int]],
+        clear: list[tuple[int, int]],
+        dependence: Dependence,
+        share: float,
     ) -> dict[str, Any]:
         """What was learned, ready for JSON, and sentences on what the marginals lack.
 
-        :param clear: pairs that depend on each other.
+        :param clear: pairs that depend on each other. :param share: of the budget.
         """
         names = [column["name"] for column in self._levels]
         missed = dict(zip(self._scores.pairs, dependence.missed, strict=True))
         every = list(itertools.combinations(range(len(names)), 2))
+        unclear = [pair for pair in every if pair not in clear]
         apart = [pair for pair in every if not any({*pair} <= {*one} for one in chosen)]
-        hidden = [pair for pair in apart if pair not in clear]
-        indirect = [pair for pair in apart if pair in clear]
+        hidden = [pair for pair in unclear if pair in apart]
+        indirect = [pair for pair in clear if pair in apart]
 
         def words(groups: Sequence[Sequence[int]]) -> list[str]:
             return [" x ".join(names[column] for column in group) for group in groups]
 
-        cautions, declarations = [], [_CHOSEN.format(marginals=", ".join(words(chosen)))]
+        chosen_words = ", ".join(words(chosen))
+        declarations = [_CHOSEN.format(percent=100 * share, marginals=chosen_words)]
+        cautions = []
+        if unclear:
+            declarations.append(f"Not told from independent: {', '.join(words(unclear))}.")
         if hidden:
             percent = 100 * max(missed.get(pair, 1.0) for pair in hidden)
             few = listed(words(hidden), _NAMED)
             cautions.append(
                 _HIDDEN.format(count=len(hidden), all=len(every), pairs=few, percent=percent)
             )
-            declarations.append(f"Not told from independent: {', '.join(words(hidden))}.")
         if indirect:
             few = listed(words(indirect), _NAMED)
             cautions.append(_INDIRECT.format(count=len(indirect), all=len(every), pairs=few))
