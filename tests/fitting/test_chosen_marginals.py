@@ -38,7 +38,9 @@ def data_of(table, schema=SCHEMA, **options):
 
 
 def arguments(**options):
-    return {"epsilon": 2.0, "delta": 1e-5, "ledger": False, "seed": 1, **options}
+    few = wb.Training(draws=200)
+    usual = {"epsilon": 2.0, "delta": 1e-5, "ledger": False, "seed": 1, "training": few}
+    return {**usual, **options}
 
 
 @pytest.fixture(scope="module")
