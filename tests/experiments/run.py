@@ -28,6 +28,7 @@ EXPERIMENTS = (
     "twins",
     "normal_table",
     "mixed_table",
+    "chosen_marginals",
     "survival",
     "nuisance",
 )

@@ -253,10 +253,10 @@ class Shared(Noted):
     look: Any = setting(
         None,
         "share of the budget for noised counts of the columns, from which their scales are learned "
-        "before the first step; a ``Look`` at the same columns, which is not paid for again; or 0",
+        "or a ``mixed_table``'s marginals; a ``Look`` at them, which is not paid for again; or 0",
         functools.partial(_look, at_least=0, at_most=0.5),
-        otherwise="of a formula as much as shows its columns' outer twentieths, 0.02 to 0.15; 0 "
-        "where noise would hide them, and for other models",
+        otherwise="of a formula as much as shows outer twentieths, 0.02 to 0.15, or 0; of a "
+        "``mixed_table`` that chooses marginals 0.05 to 0.33; of other models 0",
         changes_guarantee=True,
     )
     device: Any = setting(

@@ -27,6 +27,7 @@ from workbench.fitting.devices import devices_named
 from workbench.fitting.estimation import Estimation
 from workbench.fitting.gradients import Gradients
 from workbench.fitting.learned_scales import as_setting, rows_inside, share_and_scales
+from workbench.fitting.marginals import for_model
 from workbench.fitting.one_shot import one_shot_for
 from workbench.fitting.scoring import CoveredScorer, NoScorer, Scorer
 from workbench.fitting.settings import Settings, about, described, names, takes
@@ -95,8 +96,8 @@ class FitSpec:
     :param request: by which it was resolved.
     :param scales: of columns, learned from noised counts; none before a look.
     :param columns: of the table, and how a look of the run learns from them.
-    :param learned: the declaration of the columns as ``Schema.to_dict`` has it, where a look of the
-        run learned it.
+    :param learned: the declaration of the columns as ``Schema.to_dict`` has it, or the marginals,
+        where a look of the run learned them; ready for JSON.
     :param declared: the fit as it was before they were learned.
     :param is_vacant: whether no record is inside the learned scales; the fit goes on as any other,
         because an error would say so, and the one in ``data`` enters no minibatch.
@@ -177,10 +178,12 @@ class FitSpec:
         )
 
     def declared_as(
-        self, model: Model, source: Dataset, schema: Schema, scales: Mapping[str, Scale]
+        self, model: Model, source: Dataset, facts: Mapping[str, Any], scales: Mapping[str, Scale]
     ) -> FitSpec:
         """The same fit of a table that is declared now, with C and the learning rate of its model
         unless they were chosen. Sampler, steps and noise multiplier stay.
+
+        :param facts: which a look has learned, as ``learned`` has them.
         """
         kept = {name: getattr(self.privacy, name) for name in _PLANNED}
         settings: dict[str, Any] = {
@@ -190,7 +193,7 @@ class FitSpec:
         settings |= {"look": as_setting(scales), "model": model, "data": source}
         spec = resolve(**settings)
         privacy = dataclasses.replace(spec.privacy, look=self.privacy.look)
-        return dataclasses.replace(spec, privacy=privacy, declared=self, learned=schema.to_dict())
+        return dataclasses.replace(spec, privacy=privacy, declared=self, learned=facts)
 
     @property
     def device(self) -> jax.Device:
@@ -406,7 +409,8 @@ def resolve(request: FitRequest) -> FitSpec:
     """
     check_clipping(request.clipping, request.strategy)
     devices = devices_named(request.devices, request.device)
-    model, columns = as_model(request.model), columns_of(request.data)
+    model = as_model(request.model)
+    columns = for_model(columns_of(request.data), model)
     source = columns.source
     share, scales, is_secret = share_and_scales(request.look, model, source)
     if source.units is not None and source.units.are_padded:

@@ -122,7 +122,7 @@ class Unlearned:
         with warnings.catch_warnings():  # about columns, which the result repeats
             warnings.simplefilter("ignore")
             model, source = self.of_schema(declared)
-        return spec.declared_as(model, source, declared, scales)
+        return spec.declared_as(model, source, declared.to_dict(), scales)
 
     def declarations(self, spec: FitSpec) -> list[str]:
         names = listed(list(self.columns.table.types))

@@ -50,6 +50,7 @@ class Purpose(enum.IntEnum):
     RUNS = 107
     SCORES = 108
     RANKS = 109
+    PAIRS = 110
 
 
 class DPVIState(NamedTuple):

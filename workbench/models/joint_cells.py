@@ -1,5 +1,5 @@
-"""``mixed_table``: a decomposable model of all columns of a table, from one noised release of the
-marginals that somebody chose.
+"""``mixed_table``: a decomposable model of all columns of a table, from one noised release of
+marginals that somebody chose, or the fit itself (``chosen_marginals``).
 
 Columns are levels: those of a category, true and false, bins of a column of numbers, and one more
 for its missing values. ``posterior.joint_cells`` has the model, the release and the posterior. The
@@ -9,10 +9,11 @@ normal distributions, which nothing uses, in place of the prior.
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -30,13 +31,14 @@ if TYPE_CHECKING:
     from workbench.data import Dataset
     from workbench.data.columns import Column
 
-__all__ = ["cells_of", "codes_of", "mixed_table"]
+__all__ = ["cells_of", "codes_of", "in_order", "mixed_table"]
 
 _SITE = "joint_probability"
 _SHOWN = ("probability", _SITE)
 _BINS = 10  # of a column of numbers
 _LEAST = 1e-30  # of a probability, whose logarithm is taken
-Marginals = str | Sequence[Sequence[str]]
+Marginals = str | Sequence[Sequence[str]] | None
+Name = TypeVar("Name", bound=Hashable)
 Bins = int | Mapping[str, int | Sequence[float]]
 
 
@@ -245,7 +247,7 @@ def _sort(draws: dict[str, np.ndarray], params: dict[str, np.ndarray]) -> dict[s
 
 
 def mixed_table(
-    marginals: str | Sequence[Sequence[str]],
+    marginals: str | Sequence[Sequence[str]] | None = None,
     bins: int | Mapping[str, int | Sequence[float]] = _BINS,
 ) -> Model:
     """A model of all columns of a table, categories and numbers, from one noised release of chosen
@@ -255,6 +257,10 @@ def mixed_table(
     depend on each other only through others, such as those of ``marginals="outcome"`` through the
     outcome. The marginals must be those of a decomposable model, that is without cycles; else an
     error says which to take. Posterior and ``result.twins()`` count the privacy noise.
+
+    Without ``marginals`` the fit chooses them, of two or three columns each, from noised scores of
+    all pairs, which take a share of its budget (``wb.Privacy(look=)``). ``result.cautions`` names
+    pairs of columns whose dependence the noise hides.
 
     >>> random = np.random.default_rng(0)
     >>> frame = pd.DataFrame({"smokes": random.random(900) < 0.3})
@@ -269,19 +275,22 @@ def mixed_table(
 
     :param marginals: names of columns that are counted together, such as ``[("sex", "ill"),
         ("age", "ill")]``; each column is in one at least. A name, such as "ill": the pairs of this
-        column with each other. Public: not chosen by looking at the records.
+        column with each other. Public: not chosen by looking at the records. None: chosen within
+        the guarantee.
     :param bins: of a column of numbers: how many bins of equal width within its declared bounds, or
         ``{column: number, or the edges between bins}``, with 10 for other columns. Edges may be
         from a look (``Look.quantiles``). Twins are drawn evenly within a bin.
     :raises ArgumentError: naming ``marginals`` or ``bins``.
     """
     chosen = _checked_marginals(marginals)
-    ordered = chosen if isinstance(chosen, str) else _junction_tree(chosen)
+    ordered = _junction_tree(chosen) if isinstance(chosen, list) else chosen
     counts = _checked_bins(bins)
 
     def names_of(dataset: Dataset) -> list[list[str]]:
         assert dataset.schema is not None
         names = list(dataset.schema.columns)
+        if ordered is None:  # until they are chosen
+            return [[name] for name in names]
         if not isinstance(ordered, str):
             return ordered
         pairs = [[ordered, name] for name in names if name != ordered]
@@ -362,12 +371,16 @@ def mixed_table(
         score=lambda target, predictions: {},
         sort=_sort,
         options={"marginals": chosen, "bins": counts},
-        table=CellTable(_SITE),
+        table=CellTable(
+            _SITE, functools.partial(mixed_table, bins=counts) if chosen is None else None
+        ),
     )
 
 
-def _words(marginals: str | list[list[str]]) -> str:
+def _words(marginals: str | list[list[str]] | None) -> str:
     """The marginals for those who read twins."""
+    if marginals is None:
+        return "marginals that the fit chooses within its guarantee"
     if isinstance(marginals, str):
         return f"the pairs of {marginals} with each other column"
     return "the marginals " + ", ".join(" x ".join(names) for names in marginals)
@@ -377,8 +390,8 @@ def _structure(constants: Mapping[str, Any]) -> Cells:
     return cells_of(constants["levels"], constants["cliques"])
 
 
-def _checked_marginals(marginals: Marginals) -> str | list[list[str]]:
-    if isinstance(marginals, str):
+def _checked_marginals(marginals: Marginals) -> str | list[list[str]] | None:
+    if marginals is None or isinstance(marginals, str):
         return marginals
     is_list = isinstance(marginals, (list, tuple)) and len(marginals)
     if not is_list or not all(
@@ -393,6 +406,7 @@ def _checked_marginals(marginals: Marginals) -> str | list[list[str]]:
             marginals,
             "must be the name of a column, or a list of tuples of different names, such as "
             "[('sex', 'ill'), ('age', 'ill')].",
+            remedy="Leave it out, and the fit chooses.",
         )
     sets = [set(names) for names in marginals]
     for number, names in enumerate(sets):
@@ -414,12 +428,11 @@ def _checked_bins(bins: Bins) -> int | dict[str, Any]:
     }
 
 
-def _junction_tree(marginals: Sequence[Sequence[str]]) -> list[list[str]]:
-    """The marginals in the order that ``Cells`` has, and their columns.
-
-    :raises ArgumentError: naming ``marginals``, where there is no such order.
+def in_order(cliques: Sequence[Collection[Name]]) -> list[list[Name]] | None:
+    """Marginals in the order that ``Cells`` has, and their columns; None for those of no
+    decomposable model.
     """
-    ordered, remaining = [list(marginals[0])], [list(names) for names in marginals[1:]]
+    ordered, remaining = [list(cliques[0])], [list(names) for names in cliques[1:]]
     while remaining:  # Prim's tree of the largest separators is one if any is
         shared, index = max(
             (len({*names} & {*earlier}), -index)
@@ -429,14 +442,22 @@ def _junction_tree(marginals: Sequence[Sequence[str]]) -> list[list[str]]:
         names = remaining.pop(-index)
         before = {name for earlier in ordered for name in earlier} & {*names}
         if len(before) > shared:
-            raise _validate.ArgumentError(
-                "marginals",
-                marginals,
-                "have a cycle, so they are not those of a decomposable model.",
-                remedy=f"Take these, which have them all: {_triangulated(marginals)}.",
-            )
+            return None
         ordered.append(sorted(names, key=lambda name: name not in before))
     ordered[0].sort(key=lambda name: len(ordered) > 1 and name not in ordered[1])
+    return ordered
+
+
+def _junction_tree(marginals: Sequence[Sequence[str]]) -> list[list[str]]:
+    """:raises ArgumentError: naming ``marginals``, where they are not ``in_order``."""
+    ordered = in_order(marginals)
+    if ordered is None:
+        raise _validate.ArgumentError(
+            "marginals",
+            marginals,
+            "have a cycle, so they are not those of a decomposable model.",
+            remedy=f"Take these, which have them all: {_triangulated(marginals)}.",
+        )
     return ordered
 
 

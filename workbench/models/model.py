@@ -115,10 +115,12 @@ class CellTable(NamedTuple):
     """Declares that records are those of a decomposable model of levels, with the keywords "levels"
     and "cliques" of ``mixed_table``.
 
-    :param site: of the probabilities of all cells.
+    :param site: of the probabilities of all cells. :param with_marginals: the model, given names of
+        columns in marginals, where the fit is to choose these; else None.
     """
 
     site: str
+    with_marginals: Callable[[list[list[str]]], Model] | None = None
 
 
 @dataclass(frozen=True)

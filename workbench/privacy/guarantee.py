@@ -70,9 +70,9 @@ _ADAPTED = (
     "extra privacy cost"
 )
 _LOOK = (
-    "It covers the scales of the columns too: before the first step they were learned from counts "
-    "of the columns' values, with Gaussian noise of {noise:g} times the most that one of them can "
-    "move the counts."
+    "It covers what was learned before the first step too, such as the scales of the columns or "
+    "which of them go together: from counts of the columns' values, with Gaussian noise of "
+    "{noise:g} times the most that one of them can move the counts."
 )
 _SINGLE_RELEASES = {
     "sums": "The guarantee comes from a single release, of sums over all records: the vector of "
@@ -461,11 +461,12 @@ class Guarantee:
 
     def composition(self) -> str:
         """How the costs of all that reads the records add up, in words."""
-        if self.released != "gradients":
+        if self.released != "gradients" and not self.look_noise:
             return "There is a single release, so nothing is composed."
         look = " and of the look before them" if self.look_noise else ""
+        steps = f"{_plain_count(self.steps)} steps" if self.released == "gradients" else "the sums"
         return (
-            f"The privacy losses of {_plain_count(self.steps)} steps{look} are composed by "
+            f"The privacy losses of {steps}{look} are composed by "
             "numerical privacy loss distributions, an upper bound."
         )
 

@@ -121,7 +121,9 @@ def _model(result: FitResult) -> list[str]:
     from workbench.models.builders import BUILDERS
 
     if result.model in BUILDERS:
-        return [f"model = wb.models.{result.model}({', '.join(_keywords(result.model_options))})"]
+        learned = ("marginals",) if result.settings["look"] else ()
+        options = {name: v for name, v in result.model_options.items() if name not in learned}
+        return [f"model = wb.models.{result.model}({', '.join(_keywords(options))})"]
     if result.model not in models.names():
         return [f"model = ...  # the model {result.model!r}, which is not in the gallery"]
     defaults = models.get(result.model).options
