@@ -284,8 +284,9 @@ class Choice:
             drawn = self.candidates[index]
             self._fits[index] = fits.begun(drawn.request, drawn.spec, self.plan.plans[index], key)
             return self._fits[index]
-        # all runs of a candidate may begin at one place, which no record decides
-        return self._fits[index].again(lambda: key, keeps_start=True)
+        first = self._fits[index]
+        # runs of a candidate may begin at one place, which no record decides
+        return first.again(lambda: key, first.step if first.plan.look is None else None)
 
 
 @takes(ChooseArguments)

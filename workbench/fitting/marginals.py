@@ -147,9 +147,9 @@ class ChosenMarginals(Declared):
         dependence = scores.dependence(noised, deviation(of_pairs), margins)
         order = np.argsort(-dependence.excess)
         clear = [scores.pairs[index] for index in order if dependence.is_clear[index]]
-        others = [scores.pairs[index] for index in order if not dependence.is_clear[index]]
+        unclear = [scores.pairs[index] for index in order if not dependence.is_clear[index]]
         sigma = plan.mechanism.noise_multiplier
-        chosen = marginals_of(scores.levels, clear, others, margins.total, sigma)
+        chosen = marginals_of(scores.levels, clear, unclear, margins.total, sigma)
         return self.learned(spec, {}, self._facts(chosen, clear, dependence, spec.privacy.look))
 
     def _codes(self) -> np.ndarray:
@@ -175,7 +175,7 @@ class ChosenMarginals(Declared):
         missed = dict(zip(self._scores.pairs, dependence.missed, strict=True))
         every = list(itertools.combinations(range(len(names)), 2))
         unclear = [pair for pair in every if pair not in clear]
-        apart = [pair for pair in every if not any({*pair} <= {*one} for one in chosen)]
+        apart = [pair for pair in every if not any({*pair} <= {*clique} for clique in chosen)]
         hidden = [pair for pair in unclear if pair in apart]
         indirect = [pair for pair in clear if pair in apart]
 

@@ -171,20 +171,19 @@ class PreparedFit:
             functions.steps = steps
 
     def again(
-        self, new_key: Callable[[], jax.Array] | None = None, *, keeps_start: bool = False
+        self, new_key: Callable[[], jax.Array] | None = None, step: PrivateStep | None = None
     ) -> PreparedFit:
         """Prepare another fit of the same plan, with new randomness (a seed gives the same) and
         everything compiled. It spends its own epsilon.
 
         :param new_key: makes its key, which nothing else may use.
-        :param keeps_start: whether it begins where this one began, which takes less time.
+        :param step: that of this fit, to begin where this one began; without a look alone.
         """
         spec = self.spec if self.plan.look is None else self.spec.declared or self.spec
         # of the spec before a look of the run: C and the number of records are those again
         plan = self.plan.after_look(spec.privacy, spec.data.num_train, is_vacant=spec.is_vacant)
         key = (new_key or spec.new_key)()
-        # made again: an automatic guide keeps its starting values
-        step = self.step if keeps_start and spec is self.spec else None
+        # by default made again: an automatic guide keeps its starting values
         step, state = spec.begin(plan, key, step)
         fresh = dataclasses.replace(
             self,
