@@ -120,7 +120,7 @@ CASES = {
 
 def gradients_of(loss, u, records):
     """Each record's clipped gradient, float64[M, d], clipped in 64 bits."""
-    each = jax.vmap(jax.grad(loss), (None, 0))(u, records)
+    each = quick_jit(jax.vmap(jax.grad(loss), (None, 0)))(u, records)
     flat = np.concatenate(
         [np.asarray(leaf, np.float64).reshape(len(records), -1) for leaf in jax.tree.leaves(each)],
         1,

@@ -27,7 +27,7 @@ from workbench.sampling import FeistelSampler, Minibatch, RandomAllocationSample
 from workbench.sampling.minibatch import RandomSize
 
 N, STEPS = 96, 40
-RECORDS = zoo.logistic_data(N)
+RECORDS = zoo.normal_mean_data(N)
 SETTINGS = PrivacySettings(2.0, 1e-4, STEPS, 1 / 8, "poisson", 1.0, N, None)
 
 
@@ -117,7 +117,7 @@ class Tabulated(RandomSize):
 
 def fitted(privacy, **options):
     """(the trainer, its state after a run of the compiled loop)."""
-    dpvi = DPVI(zoo.logistic, zoo.logistic_guide, Adam(0.05), privacy=privacy, **options)
+    dpvi = DPVI(zoo.normal_mean, zoo.normal_mean_guide, Adam(0.05), privacy=privacy, **options)
     return dpvi, dpvi.run(key_from_seed(1), STEPS, *RECORDS, progress_bar=False).state
 
 
