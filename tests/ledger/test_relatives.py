@@ -69,7 +69,7 @@ def fitted(data, ledger):
 
 
 def reserved(data, ledger):
-    ledger.reserve(id_of(data), [promise(0.6, delta=DELTA, steps=5)], model="logistic")
+    ledger.reserve(id_of(data), [promise(0.6, delta=DELTA, steps=5, rate=1.0)], model="logistic")
 
 
 @pytest.mark.usefixtures("made_up_steps")

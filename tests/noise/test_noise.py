@@ -190,7 +190,7 @@ def test_bits_split_and_fold_in_share_no_block():
 @pytest.mark.parametrize("dtype", [jnp.uint8, jnp.uint16, jnp.uint32])
 @pytest.mark.parametrize("shape", [(), (0,), (5,), (3, 7)])
 def test_bits_have_the_shape_and_type_asked_for(dtype, shape):
-    bits = jax.random.bits(key_from_seed(3), shape, dtype)
+    bits = jax.eval_shape(lambda: jax.random.bits(key_from_seed(3), shape, dtype))
     assert bits.shape == shape
     assert bits.dtype == dtype
 
@@ -372,9 +372,9 @@ def test_normal_draws_of_neighbouring_coordinates_are_uncorrelated():
     assert abs(np.mean(draws[:, 0] * draws[:, 1])) * np.sqrt(len(draws)) < stats.norm.isf(5e-7)
 
 
-@pytest.mark.parametrize("shape", some_of([((2, 0),), ((3,),), ((2, 3),), ((),)]))
+@pytest.mark.parametrize("shape", [(), (3,), (2, 0), (2, 3)])
 def test_normal_has_the_shape_asked_for(shape):
-    draws = jitted_normal(key_from_seed(10), shape)
+    draws = jax.eval_shape(lambda: normal(key_from_seed(10), shape))
     assert draws.shape == shape
     assert draws.dtype == jnp.float32
 
