@@ -191,6 +191,7 @@ def test_noise_that_is_wrong_in_chunks_alone_is_caught():
     assert "chunks" not in same(apart(maker(kind=OneDrawForAChunk)))
 
 
+@pytest.mark.thorough
 def test_the_log_of_an_optimiser_is_every_gradient_it_was_given():
     """Gradient descent: the parameters show the same."""
     rows, key = tuple(map(jnp.asarray, zoo.normal_mean_data(SIZE))), key_from_seed(1)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import workbench as wb
-from tests.conftest import refused
+from tests.conftest import refused, some_of
 from workbench.cli import choose
 from workbench.fitting.choosing import Choice
 from workbench.ledger.ledger import Ledger
@@ -127,7 +127,7 @@ clip = 0.5
 }
 
 
-@pytest.mark.parametrize("name", PLANS)
+@pytest.mark.parametrize("name", some_of(list(PLANS)))
 def test_a_plan_has_candidates_and_settings_and_options_override_it(command, clinic, name):
     Path(name).write_text(PLANS[name])
     code, out, err = command(TABLE, "--iterations 20 --json --epsilon 1", name)

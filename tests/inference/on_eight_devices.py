@@ -256,6 +256,7 @@ class Forgetful(Seen):
         return noised
 
 
+@pytest.mark.thorough
 def test_noise_on_every_device_is_caught():
     with pytest.raises(AssertionError, match="Not equal to tolerance"):
         check_release(SAMPLERS[0], 2, NoiseOfEach)

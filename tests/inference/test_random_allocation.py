@@ -216,7 +216,7 @@ def compiled(dpvi, state):
     lowered = compiling.lower(
         dpvi.private_step, dpvi.hyper, state, tuple(map(jnp.asarray, RECORDS)), 2
     )
-    assert lowered.sampler is dpvi.private_step.sampler
+    assert lowered.epochs == dpvi.private_step.sampler.preparation
     return lowered.compile()
 
 
