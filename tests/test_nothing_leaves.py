@@ -9,6 +9,7 @@ bit.
 import contextlib
 import dataclasses
 import functools
+import itertools
 import json
 import re
 from unittest import mock
@@ -44,14 +45,12 @@ from workbench.widgets.workbench.settings import Settings
 
 
 CASES = ["logistic", "bigrams", "local latents", "vae"]
+OFTEN = [("logistic", "aligned"), ("logistic", "vanilla"), ("local latents", "aligned")]
 EVERY_STEP = pytest.mark.parametrize(
     ("name", "gradient"),
     [
-        pytest.param(
-            name, gradient, marks=pytest.mark.thorough if name in ("bigrams", "vae") else ()
-        )
-        for name in CASES
-        for gradient in ("aligned", "vanilla")
+        pytest.param(*case, marks=() if case in OFTEN else pytest.mark.thorough)
+        for case in itertools.product(CASES, ("aligned", "vanilla"))
     ],
 )
 MINIBATCH = Minibatch(jnp.array([4, 0, 2, 0, 0, 0], jnp.int32), jnp.arange(zoo.NUM_RECORDS) < 3)

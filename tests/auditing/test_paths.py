@@ -17,6 +17,7 @@ import pytest
 from jax.flatten_util import ravel_pytree
 
 from tests import zoo
+from tests.conftest import quick_jit
 from workbench.inference import PrivateStep
 from workbench.inference.assemble import assemble
 from workbench.inference.batched import BatchedProgram, stacked
@@ -88,7 +89,7 @@ def logging_sgd(learning_rate):
 def log_of(state):
     """The gradients that ``logging_sgd`` kept in the state of one run, float[T, size of psi]."""
     _, (_, (_, log)) = state.optim_state
-    return jax.vmap(lambda tree: ravel_pytree(tree)[0])(log)
+    return quick_jit(jax.vmap(lambda tree: ravel_pytree(tree)[0]))(log)
 
 
 def copy(state):
@@ -190,6 +191,7 @@ def test_noise_that_is_wrong_in_chunks_alone_is_caught():
     assert "chunks" not in same(apart(maker(kind=OneDrawForAChunk)))
 
 
+@pytest.mark.thorough
 def test_the_log_of_an_optimiser_is_every_gradient_it_was_given():
     """Gradient descent: the parameters show the same."""
     rows, key = tuple(map(jnp.asarray, zoo.normal_mean_data(SIZE))), key_from_seed(1)

@@ -8,7 +8,8 @@ import warnings
 
 import pytest
 
-from tests.conftest import refused, rewrite
+import workbench as wb
+from tests.conftest import PRIVATE_BOUNDS, refused, rewrite
 from tests.privacy.promises import promise
 from workbench import _validate
 from workbench.ledger.ledger import Ledger, LedgerDiskError
@@ -28,6 +29,21 @@ def fit(command, place):
         return command("fit --data", data, BOUNDS, *settings, *ledger, *options)
 
     return run
+
+
+@pytest.fixture
+def enter(private_frame, place):
+    """Enters a fit of some of the patients, which has ended, in that ledger."""
+
+    def put(rows=200, name="clinic"):
+        data = wb.data.from_frame(
+            private_frame.head(rows), target="ill", bounds=PRIVATE_BOUNDS, name=name
+        )
+        book = Ledger("book.sqlite")
+        (key,) = book.reserve(id_of(data), [promise(delta=1e-3, steps=40)], model="logistic")
+        book.settle(key, 40)
+
+    return put
 
 
 @pytest.fixture
@@ -184,8 +200,8 @@ def test_a_cap_may_be_overrun_with_a_reason(fit, ledger):
     assert ledger("show 1 --json")["used"] > 1
 
 
-def test_a_cap_is_set_with_relation_and_order_and_taken_away(fit, ledger, command):
-    fit()
+def test_a_cap_is_set_with_relation_and_order_and_taken_away(enter, ledger, command):
+    enter()
     options = ["--epsilon 3 --delta 1e-3 --relation replace_one --order 4 --why 'a test'"]
     (cap,) = ledger("cap 1", *options, "--json")["caps"]
     assert (cap["relation"], cap["order"]) == ("replace_one", 4)
@@ -249,10 +265,9 @@ def test_a_file_that_is_no_ledger_is_named(command, place):
 # ---- relatives, recovery, export -----------------------------------------------------------------
 
 
-def test_data_sets_are_related_and_separated(fit, ledger, private_frame):
-    fit()
-    private_frame.head(150).to_csv("part.csv", index=False)
-    fit(data="part.csv", seed="4")
+def test_data_sets_are_related_and_separated(enter, ledger):
+    enter()
+    enter(150, "part")
     assert [each["fits"] for each in ledger("list --json")["datasets"]] == [1, 1]
     assert ledger("relate 1 2 --why '150 of them'") == "1 (clinic) and 2 (part) count together.\n"
     assert [line.split()[-1] for line in ledger("list").splitlines()[1:]] == ["2", "1"]
@@ -265,13 +280,10 @@ def test_data_sets_are_related_and_separated(fit, ledger, private_frame):
 
 
 def test_data_sets_of_one_name_count_together_under_a_cap_until_they_are_separated(
-    fit, ledger, private_frame, place
+    fit, enter, ledger, private_frame, place
 ):
-    fit()
-    for rows, seed in ((170, "4"), (150, "5")):
-        (place / str(rows)).mkdir()
-        private_frame.head(rows).to_csv(place / str(rows) / "clinic.csv", index=False)
-        fit(data=f"{rows}/clinic.csv", seed=seed)
+    for rows in (200, 170, 150):
+        enter(rows)
     assert [each["fits"] for each in ledger("list --json")["datasets"]] == [1, 1, 1]
     lines = ledger("cap 1 --epsilon 3 --delta 1e-3 --why 'the board'")
     assert (
@@ -284,7 +296,7 @@ def test_data_sets_of_one_name_count_together_under_a_cap_until_they_are_separat
     )
     assert [each["fits"] for each in ledger("list --json")["datasets"]] == [3, 3, 3]
     assert "would raise what is spent on 'clinic' above its cap" in refused(
-        fit(data="150/clinic.csv", epsilon="2", seed="6")
+        fit(epsilon="2", seed="6")
     )
 
     assert ledger("separate 1 2 --why 'other people'") == (
@@ -296,8 +308,8 @@ def test_data_sets_of_one_name_count_together_under_a_cap_until_they_are_separat
     assert [each["fits"] for each in ledger("list --json")["datasets"]] == [1, 1, 1]
 
 
-def test_a_fit_without_checkpoints_that_ended_without_a_word_is_recovered(fit, ledger, gone):
-    fit("--no-checkpoint")
+def test_a_fit_without_checkpoints_that_ended_without_a_word_is_recovered(enter, ledger, gone):
+    enter()
     gone("book.sqlite", reached=10)
     assert "1 (1 interrupted)" in ledger("list")
     shown = ledger("show 1")

@@ -280,23 +280,29 @@ def test_without_runs_there_is_nothing_to_list(command, place):
 # ---- refusals ------------------------------------------------------------------------------------
 
 
-def test_other_records_are_refused(command, place, paused, no_steps, private_frame):
-    private_frame.head(200).assign(age=50).to_csv("clinic.csv", index=False)
-    assert "other records" in refused(command("resume", paused))
-    (place / "clinic.csv").unlink()
-    assert f"path={str(place / 'clinic.csv')!r}: no such file." in refused(
-        command("resume", paused)
-    )
-
-
-def test_another_version_is_refused(command, paused, no_steps, monkeypatch):
+def test_a_run_of_another_version_process_or_records_is_refused_and_a_damaged_one(
+    command, place, paused, no_steps, private_frame, monkeypatch
+):
     from workbench.fitting import digests
 
-    monkeypatch.setattr(digests, "__version__", "0.0.0")
-    assert "another plan, version, model or kind of machine" in refused(command("resume", paused))
+    with monkeypatch.context() as patch:
+        patch.setattr(digests, "__version__", "0.0.0")
+        line = refused(command("resume", paused))
+        assert "another plan, version, model or kind of machine" in line
 
+    records, table = (place / "clinic.csv").read_bytes(), place / "clinic.csv"
+    private_frame.head(200).assign(age=50).to_csv(table, index=False)
+    assert "other records" in refused(command("resume", paused))
+    table.unlink()
+    assert f"path={str(table)!r}: no such file." in refused(command("resume", paused))
+    table.write_bytes(records)
 
-def test_a_damaged_run_is_refused(command, paused, no_steps):
+    book = place / "state" / "ledger.sqlite"
+    rewrite(book, status="reserved", taken=None, owner="another")
+    with open(place / "state" / "ledger.sqlite.owners" / "another", "w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        assert "says that fit 1 is running in another process" in refused(command("resume", paused))
+
     for file in pathlib.Path(paused).iterdir():
         file.write_bytes(b"no checkpoint any more")
     assert "holds no saved state" in refused(command("resume", paused))
@@ -309,13 +315,6 @@ def test_a_damaged_run_is_refused(command, paused, no_steps):
     assert f"workbench resume: path={paused!r}: contains no checkpoint of a fit.\n" == refused(
         command("resume", paused)
     )
-
-
-def test_a_run_of_another_process_is_refused(command, place, paused, no_steps):
-    rewrite(place / "state" / "ledger.sqlite", status="reserved", taken=None, owner="another")
-    with open(place / "state" / "ledger.sqlite.owners" / "another", "w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        assert "says that fit 1 is running in another process" in refused(command("resume", paused))
 
 
 def test_a_cap_holds_for_the_rest_unless_it_is_overrun(command, paused):

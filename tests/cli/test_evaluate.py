@@ -1,11 +1,13 @@
 """``workbench evaluate``: what it scores, prints and spends."""
 
 import json
+import shutil
 
 import pytest
 
 import workbench as wb
-from tests.conftest import refused
+from tests import fakes
+from tests.conftest import EITHER_STEPS, refused
 from workbench.ledger.ledger import Ledger
 
 pytestmark = pytest.mark.usefixtures("quick_report")
@@ -13,15 +15,21 @@ pytestmark = pytest.mark.usefixtures("quick_report")
 SCHEMA = {"dose": (0, 200), "age": (0, 200), "ill": bool}
 
 
-@pytest.fixture
-def saved(place, private_frame):
+@pytest.fixture(scope="module", params=EITHER_STEPS)
+def results(request, private_frame, tmp_path_factory):
     """Folders of two results, of other records than those of clinic.csv."""
-    other = private_frame.sample(frac=0.5, random_state=1)
+    other, folder = private_frame.sample(frac=0.5, random_state=1), tmp_path_factory.mktemp("saved")
     more = {"family": "bernoulli", "schema": SCHEMA, "ledger": False, "epsilon": 2.0}
     more |= {"iterations": 30, "privacy": wb.Privacy(look=0.0)}
-    for name, formula in (("both", "ill ~ dose + age"), ("one", "ill ~ age")):
-        wb.fit(formula, other, **more).save(place / name)
-    return place
+    with fakes.installed(request.param == "made up"):
+        for name, formula in (("both", "ill ~ dose + age"), ("one", "ill ~ age")):
+            wb.fit(formula, other, **more).save(folder / name)
+    return folder
+
+
+@pytest.fixture
+def saved(results, place):
+    shutil.copytree(results, place, dirs_exist_ok=True)
 
 
 def test_scores_are_printed_with_their_promise_and_spent(command, saved):

@@ -201,7 +201,7 @@ def test_patches_of_some_records_at_a_time_change_no_result(at_once, width, monk
     compared(MIXED, width)
 
 
-@pytest.mark.parametrize("at_once", [1, 3])
+@pytest.mark.parametrize("at_once", some_of([3, 1]))
 def test_a_record_whose_patches_are_not_finite_contributes_zero_in_turns(at_once, monkeypatch):
     """Five records in turns of one or three, which leave a rest."""
     monkeypatch.setattr(_choice, "_PATCHES_AT_ONCE", at_once * 36 * 18 * 4)

@@ -283,23 +283,23 @@ def test_a_model_that_cannot_be_fitted_privately_is_refused_at_init():
 def with_target(**options):
     """A trainer that calibrates its own noise."""
     options = {"epsilon": 1.0, "delta": 1e-3, "sampling_rate": 0.2, **options}
-    return DPVI(zoo.logistic, zoo.logistic_guide, options.pop("optim", Adam(0.05)), **options)
+    model, guide = options.pop("model", zoo.logistic), options.pop("guide", zoo.logistic_guide)
+    return DPVI(model, guide, options.pop("optim", Adam(0.05)), **options)
 
 
 def test_replacing_svi_is_the_whole_change():
     """The same three calls on SVI and DPVI, and the same parameters in the end but for their
     values.
     """
-    x, y = (jnp.asarray(array) for array in RECORDS)
-    svi = SVI(zoo.logistic, zoo.logistic_guide, Adam(0.05), Trace_ELBO())
-    theirs = svi.run(jax.random.key(0), 20, x, y, num_records=NUM_RECORDS, progress_bar=False)
-    private = with_target()
-    ours = private.run(new_key(), 20, x, y, num_records=NUM_RECORDS, progress_bar=False)
+    (x,) = zoo.normal_mean_data(NUM_RECORDS)
+    svi = SVI(zoo.normal_mean, zoo.normal_mean_guide, Adam(0.05), Trace_ELBO())
+    theirs = svi.run(jax.random.key(0), 20, x, num_records=NUM_RECORDS, progress_bar=False)
+    private = with_target(model=zoo.normal_mean, guide=zoo.normal_mean_guide)
+    ours = private.run(new_key(), 20, x, num_records=NUM_RECORDS, progress_bar=False)
     assert jax.tree.map(jnp.shape, ours.params) == jax.tree.map(jnp.shape, theirs.params)
     assert (ours.losses, ours.status) == (None, "done")
-    np.testing.assert_allclose(
-        ours.params["weights_loc"], private.get_params(ours.state)["weights_loc"], rtol=1e-6
-    )
+    loc = private.get_params(ours.state)["loc"]
+    np.testing.assert_allclose(ours.params["loc"], loc, rtol=1e-6)
     promise = private.guarantee(ours.state)
     assert (promise.epsilon, promise.delta, promise.steps, promise.steps_taken) == (
         1.0,
@@ -311,21 +311,24 @@ def test_replacing_svi_is_the_whole_change():
 
 
 def test_run_takes_the_steps_of_update():
-    trainer = logistic()
-    run_params = trainer.run(key_from_seed(0), 7, *RECORDS, progress_bar=False).params
-    for name, value in after(7).items():
+    records = zoo.normal_mean_data(NUM_RECORDS)
+    privacy = PoissonSampler(NUM_RECORDS, 0.2, NUM_RECORDS), GaussianMechanism(1.0, 1.0)
+    trainer = DPVI(zoo.normal_mean, zoo.normal_mean_guide, Adam(0.05), privacy=privacy)
+    run_params = trainer.run(key_from_seed(0), 7, *records, progress_bar=False).params
+    for name, value in after(7, trainer, records=records).items():
         np.testing.assert_allclose(run_params[name], value, rtol=1e-4, atol=1e-6)
 
 
 def test_a_run_goes_on_from_a_state_and_not_beyond_its_plan():
-    trainer = with_target(iterations=12)
-    first = trainer.run(new_key(), 5, *RECORDS, progress_bar=False)
+    records = zoo.normal_mean_data(NUM_RECORDS)
+    trainer = with_target(iterations=12, model=zoo.normal_mean, guide=zoo.normal_mean_guide)
+    first = trainer.run(new_key(), 5, *records, progress_bar=False)
     assert trainer.guarantee(first.state).steps_taken == 5
-    second = trainer.run(new_key(), 7, *RECORDS, progress_bar=False, init_state=first.state)
+    second = trainer.run(new_key(), 7, *records, progress_bar=False, init_state=first.state)
     assert int(second.state.step) == 12
     with pytest.raises(ArgumentError, match=r"^num_steps=1:"):
-        trainer.run(new_key(), 1, *RECORDS, init_state=second.state)
-    beyond, _ = compiled(trainer)(second.state, *RECORDS)
+        trainer.run(new_key(), 1, *records, init_state=second.state)
+    beyond, _ = compiled(trainer)(second.state, *records)
     with pytest.raises(ArgumentError, match=r"^state=13:"):
         trainer.guarantee(beyond)
 

@@ -23,14 +23,14 @@ from workbench.noise.mechanism import GaussianMechanism
 from workbench.sampling import PoissonSampler
 
 NUM_RECORDS = 60
-RECORDS = zoo.logistic_data(NUM_RECORDS)
+RECORDS = zoo.normal_mean_data(NUM_RECORDS)
 
 
-def trainer():
+def trainer(optim=None):
     return DPVI(
-        zoo.logistic,
-        zoo.logistic_guide,
-        Adam(0.05),
+        zoo.normal_mean,
+        zoo.normal_mean_guide,
+        optim or Adam(0.05),
         privacy=(PoissonSampler(NUM_RECORDS, 0.2, NUM_RECORDS), GaussianMechanism(1.0, 1.0)),
     )
 
@@ -50,20 +50,6 @@ def test_options_that_this_jaxlib_does_not_know_are_left_out(monkeypatch):
         _compiler, "_known", lambda options: tuple(each for each in options if each != level)
     )
     assert set(compiler_options("cpu", 5)) == {"xla_cpu_experimental_ynn_fusion_type"}
-
-
-def quick_trainer(optim=None):
-    """Takes half as long to compile: a model with one latent and no minibatches."""
-    return DPVI(
-        zoo.normal_mean,
-        zoo.normal_mean_guide,
-        optim or Adam(0.05),
-        privacy=(PoissonSampler(NUM_RECORDS, 1.0, NUM_RECORDS), GaussianMechanism(1.0, 0.0)),
-    )
-
-
-def quick_snapshots_of(steps, optim=None, **options):
-    return snapshots_of(steps, quick_trainer(optim), zoo.normal_mean_data(NUM_RECORDS), **options)
 
 
 def snapshots_of(steps, dpvi=None, records=RECORDS, **options):
@@ -116,15 +102,13 @@ def usual():
 
 @pytest.fixture(scope="module")
 def looped():
-    """(trainer, states after 10 and 48 steps) by a loop of ``update``."""
+    """(trainer, state after 10 steps) by a loop of ``update``."""
     dpvi = trainer()
     state = dpvi.init(key_from_seed(0), *RECORDS)
     update = jax.jit(dpvi.update)
-    states = []
-    for _ in range(STEPS):
+    for _ in range(10):
         state, _ = update(state, *RECORDS)
-        states.append(state)
-    return dpvi, states[9], states[-1]
+    return dpvi, state
 
 
 @pytest.mark.thorough
@@ -151,7 +135,7 @@ def test_params_of_each_snapshot_are_numpy_arrays_of_their_own(usual):
         type(value) is np.ndarray for snapshot in usual for value in snapshot.params.values()
     )
     for earlier, later in pairwise(usual):
-        assert np.all(earlier.params["weights_loc"] != later.params["weights_loc"])
+        assert earlier.params["loc"] != later.params["loc"]
 
 
 def test_times_are_told(usual):
@@ -182,15 +166,8 @@ def test_snapshots_have_no_place_for_a_minibatch_loss(usual):
     assert all(snapshot.metrics == {} for snapshot in usual)
 
 
-@pytest.mark.thorough
-def test_a_loop_of_update_gives_the_same_result(usual, looped):
-    dpvi, at_10, at_45 = looped
-    assert_same_params(dpvi.get_params(at_10), usual[1].params, rtol=1e-4, atol=1e-6)
-    assert_same_params(dpvi.get_params(at_45), usual[-1].params, rtol=1e-4, atol=1e-6)
-
-
 def test_a_run_continues_where_a_state_stands_and_leaves_it_alone(usual, looped):
-    dpvi, at_10, _ = looped
+    dpvi, at_10 = looped
     snapshots = list(run_of(dpvi, at_10, RECORDS, STEPS))
     assert snapshots[0].step == 10
     assert_same_params(usual[-1].params, snapshots[-1].params, rtol=1e-4, atol=1e-6)
@@ -272,7 +249,7 @@ def test_interrupt_from_the_keyboard_ends_cancelled(without_chunk):
 def test_evaluation_sees_unconstrained_params(without_chunk):
     seen = []
     snapshots_of(0, evaluate=lambda params: seen.append(params) or {})
-    np.testing.assert_allclose(seen[0]["weights_scale"], np.full(3, math.log(0.1)), rtol=1e-5)
+    assert float(seen[0]["scale"]) == pytest.approx(math.log(0.5), rel=1e-5)
 
 
 def test_a_stop_between_chunks_ends_cancelled_with_what_was_reached(usual, one_evaluation):
@@ -284,7 +261,7 @@ def test_a_stop_between_chunks_ends_cancelled_with_what_was_reached(usual, one_e
         return snapshots[-1].step > 0
 
     def evaluate(params):
-        return {"loc": float(params["weights_loc"][0])}
+        return {"loc": float(params["loc"])}
 
     state = dpvi.init(key_from_seed(0), *RECORDS)
     for snapshot in run_of(dpvi, state, RECORDS, 1_000_000, stop=stop, evaluate=evaluate):
@@ -293,12 +270,12 @@ def test_a_stop_between_chunks_ends_cancelled_with_what_was_reached(usual, one_e
     assert [snapshot.status for snapshot in snapshots] == ["running", "running", "cancelled"]
     assert (last.step, last.message, last.metrics_step) == (10, "", 10)
     assert snapshots[-2].metrics_step == 0
-    assert last.metrics["loc"] == pytest.approx(float(last.params["weights_loc"][0]))
+    assert last.metrics["loc"] == pytest.approx(float(last.params["loc"]))
     assert_same_params(usual[1].params, last.params, rtol=1e-5, atol=1e-7)
 
 
 def test_params_that_leave_the_finite_numbers_end_failed_with_the_last_good_ones(one_evaluation):
-    snapshots = quick_snapshots_of(50, SGD(1e38))
+    snapshots = snapshots_of(50, trainer(SGD(1e38)))
     last = snapshots[-1]
     assert (last.status, last.step) == ("failed", 10)
     assert "no longer finite after step 10" in last.message
@@ -347,7 +324,7 @@ def test_evaluation_happens_on_its_grid_and_snapshots_keep_their_values(monkeypa
         metrics["count"] += 1
         return metrics
 
-    snapshots = quick_snapshots_of(38, evaluate=evaluate)
+    snapshots = snapshots_of(38, evaluate=evaluate)
     assert metrics == {"count": 6.0}
     grid = {0: 1.0, 8: 2.0, 16: 3.0, 24: 4.0, 32: 5.0, 38: 6.0}
     assert {snapshot.metrics_step: snapshot.metrics["count"] for snapshot in snapshots} == grid
@@ -365,7 +342,7 @@ def test_metrics_that_cannot_be_computed_do_not_lose_the_run(one_evaluation):
             raise ZeroDivisionError("no positive labels")
         return {"elbo": -1.0}
 
-    last = quick_snapshots_of(12, evaluate=evaluate)[-1]
+    last = snapshots_of(12, evaluate=evaluate)[-1]
     assert (last.status, last.step, last.metrics) == ("done", 12, {"elbo": -1.0})
     assert "ZeroDivisionError: no positive labels" in last.message
     assert len(calls) == 2
@@ -373,7 +350,7 @@ def test_metrics_that_cannot_be_computed_do_not_lose_the_run(one_evaluation):
 
 def test_evaluation_is_never_long_overdue(one_evaluation, monkeypatch):
     monkeypatch.setattr(training, "_EVALUATION_SECONDS", 0.0)
-    snapshots = quick_snapshots_of(30, evaluate=lambda params: {})
+    snapshots = snapshots_of(30, evaluate=lambda params: {})
     assert [snapshot.metrics_step for snapshot in snapshots] == [
         snapshot.step for snapshot in snapshots
     ]
@@ -390,7 +367,7 @@ def test_records_reach_snapshots_through_the_released_sum_alone(one_evaluation, 
 
     adding = GaussianMechanism.add
     monkeypatch.setattr(GaussianMechanism, "add", staticmethod(only_noise))
-    others = tuple(map(jnp.asarray, (np.full_like(RECORDS[0], math.nan), 1 - RECORDS[1])))
+    others = (jnp.full(NUM_RECORDS, math.nan),)
     shown = [snapshots_of(20, records=records)[-1] for records in (RECORDS, others)]
     assert_same_params(shown[0].params, shown[1].params, rtol=0)
     assert (shown[0].status, shown[0].step, shown[0].message) == (

@@ -10,6 +10,7 @@ import pytest
 from scipy.optimize import brentq
 from scipy.stats import norm
 
+from tests.conftest import some_of
 from workbench import ArgumentError
 from workbench.ledger import composition
 from workbench.ledger.composition import TotalPrivacy, total
@@ -50,7 +51,7 @@ def arguments(guarantee):
 
 
 @pytest.mark.parametrize("sampler", RELATIONS)
-@pytest.mark.parametrize("epsilon", [0.3, 3.0])
+@pytest.mark.parametrize("epsilon", some_of([3.0, 0.3]))
 def test_one_fit_comes_to_its_own_epsilon(sampler, epsilon):
     found = total([fit(epsilon, sampler)])
     assert epsilon <= found.epsilon <= epsilon * 1.01 + 1e-4
@@ -58,7 +59,7 @@ def test_one_fit_comes_to_its_own_epsilon(sampler, epsilon):
 
 
 @pytest.mark.parametrize("sampler", RELATIONS)
-@pytest.mark.parametrize("count", [2, 10])
+@pytest.mark.parametrize("count", some_of([10, 2]))
 def test_equal_fits_are_one_of_so_many_times_the_steps(sampler, count):
     one = fit(0.5, sampler)
     found = total([one] * count)

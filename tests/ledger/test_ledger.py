@@ -626,8 +626,7 @@ def test_the_owner_alone_may_read(book):
 
 @pytest.mark.parametrize("damage", ["header", "middle", "cut", "text", "other"])
 def test_a_damaged_file_is_refused_and_left_as_it_is(book, damage):
-    for _ in range(40):
-        book.reserve(records(), [promise()], model="logistic")
+    book.reserve(records(), [promise()] * 40, model="logistic")
     content = bytearray(book.path.read_bytes())
     if damage == "header":
         content[:16] = b"no database here"

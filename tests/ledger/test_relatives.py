@@ -17,6 +17,7 @@ from workbench.ledger.composition import total
 from workbench.ledger.entries import CLONES, NAMESAKES, RELATED
 from workbench.ledger.ledger import DatasetId
 from workbench.ledger.renyi_filter import Cap
+from workbench.ledger.reservation import id_of
 
 DELTA = 1e-4
 
@@ -63,9 +64,19 @@ CHANGED = {
 }
 
 
+def fitted(data, ledger):
+    wb.fit("logistic", data, epsilon=0.6, delta=DELTA, iterations=5)
+
+
+def reserved(data, ledger):
+    ledger.reserve(id_of(data), [promise(0.6, delta=DELTA, steps=5, rate=1.0)], model="logistic")
+
+
 @pytest.mark.usefixtures("made_up_steps")
-@pytest.mark.parametrize("change", CHANGED)
-def test_a_loop_of_fits_with_one_name_stops_at_the_cap(change):
+@pytest.mark.parametrize(
+    ("change", "spend"), [*((change, reserved) for change in CHANGED), ("bootstrap", fitted)]
+)
+def test_a_loop_of_fits_with_one_name_stops_at_the_cap(change, spend):
     """Whatever was done to the table, the ledger takes its name at its word."""
     cap, ledger = 1.5, Ledger()
 
@@ -73,7 +84,7 @@ def test_a_loop_of_fits_with_one_name_stops_at_the_cap(change):
         frame = CHANGED[change](table(), seed)
         bounds = {name: (0, 120 + seed) for name in frame if name != "ill"}
         data = wb.data.from_frame(frame, target="ill", bounds=bounds, name="clinic")
-        return wb.fit("logistic", data, epsilon=0.6, delta=DELTA, iterations=5)
+        spend(data, ledger)
 
     def fit_all():
         for seed in range(1, 12):

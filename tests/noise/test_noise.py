@@ -98,6 +98,7 @@ def test_blocks_are_those_of_the_cryptography_package(secret, counter, nonce):
 
 
 jitted_block = jax.jit(chacha20.block)
+jitted_normal = jax.jit(normal, static_argnums=1)
 
 
 @pytest.mark.parametrize("count", some_of([1, 255, 256, 257, 700, 5000], 3))
@@ -189,7 +190,7 @@ def test_bits_split_and_fold_in_share_no_block():
 @pytest.mark.parametrize("dtype", [jnp.uint8, jnp.uint16, jnp.uint32])
 @pytest.mark.parametrize("shape", [(), (0,), (5,), (3, 7)])
 def test_bits_have_the_shape_and_type_asked_for(dtype, shape):
-    bits = jax.random.bits(key_from_seed(3), shape, dtype)
+    bits = jax.eval_shape(lambda: jax.random.bits(key_from_seed(3), shape, dtype))
     assert bits.shape == shape
     assert bits.dtype == dtype
 
@@ -230,16 +231,17 @@ def test_jit_gives_the_draws_of_eager_mode():
 
 def test_vmap_gives_the_draws_of_single_keys():
     keys = jax.random.split(key_from_seed(6), 4)
-    single = [draw_everything(key) for key in keys]
+    single = [jax.jit(draw_everything)(key) for key in keys]
     assert_same(
-        jax.vmap(draw_everything)(keys), jax.tree.map(lambda *draws: np.stack(draws), *single)
+        jax.jit(jax.vmap(draw_everything))(keys),
+        jax.tree.map(lambda *draws: np.stack(draws), *single),
     )
 
 
 def test_scan_gives_the_draws_of_single_keys():
     keys = jax.random.split(key_from_seed(7), 4)
     _, scanned = lax.scan(lambda carry, key: (carry, draw_everything(key)), 0, keys)
-    assert_same(scanned, jax.vmap(draw_everything)(keys))
+    assert_same(scanned, jax.jit(jax.vmap(draw_everything))(keys))
 
 
 def test_seeds_reproduce_and_differ():
@@ -354,7 +356,7 @@ def test_normal_draws_are_standard_normal():
     """Kolmogorov-Smirnov and four moments of 400 000 draws; together, false alarms in five of a
     million seeds.
     """
-    draws = np.asarray(normal(key_from_seed(8), (400_000,)), np.float64)
+    draws = np.asarray(jitted_normal(key_from_seed(8), (400_000,)), np.float64)
     assert stats.kstest(draws, "norm").pvalue > 1e-6
     variances = {1: 1, 2: 2, 3: 15, 4: 96}  # of x, x^2, x^3, x^4
     expected = {1: 0, 2: 1, 3: 0, 4: 3}
@@ -366,13 +368,13 @@ def test_normal_draws_are_standard_normal():
 
 def test_normal_draws_of_neighbouring_coordinates_are_uncorrelated():
     """False alarms one in a million seeds."""
-    draws = np.asarray(normal(key_from_seed(9), (200_000, 2)), np.float64)
+    draws = np.asarray(jitted_normal(key_from_seed(9), (200_000, 2)), np.float64)
     assert abs(np.mean(draws[:, 0] * draws[:, 1])) * np.sqrt(len(draws)) < stats.norm.isf(5e-7)
 
 
 @pytest.mark.parametrize("shape", [(), (3,), (2, 0), (2, 3)])
 def test_normal_has_the_shape_asked_for(shape):
-    draws = normal(key_from_seed(10), shape)
+    draws = jax.eval_shape(lambda: normal(key_from_seed(10), shape))
     assert draws.shape == shape
     assert draws.dtype == jnp.float32
 
@@ -380,9 +382,7 @@ def test_normal_has_the_shape_asked_for(shape):
 @pytest.mark.thorough
 def test_jitted_normal_agrees_with_eager():
     key = key_from_seed(11)
-    np.testing.assert_allclose(
-        jax.jit(normal, static_argnums=1)(key, (100,)), normal(key, (100,)), rtol=1e-5
-    )
+    np.testing.assert_allclose(jitted_normal(key, (100,)), normal(key, (100,)), rtol=1e-5)
 
 
 # --- tails ----------------------------------------------------------------------------------------
@@ -535,7 +535,7 @@ def test_many_draws_are_standard_normal_out_to_the_tail(monkeypatch, all_in_tail
     """
     if all_in_tail:
         monkeypatch.setattr(normals, "_TAIL_BELOW", np.uint32(2**31))
-    draws = np.asarray(jax.jit(normal, static_argnums=1)(key_from_seed(20), (2**23,)), np.float64)
+    draws = np.asarray(jitted_normal(key_from_seed(20), (2**23,)), np.float64)
     assert stats.kstest(draws[: 2**18], "norm").pvalue > 1e-6
     p_value, count = tail_p_value(draws)
     assert p_value > 1e-6
@@ -548,11 +548,16 @@ def test_many_draws_are_standard_normal_out_to_the_tail(monkeypatch, all_in_tail
 def chunk_of(high, shared):
     """A chunk of draws whose high words and shared low words are given, float32[groups, 8]."""
     words = jnp.concatenate([jnp.asarray(high).reshape(-1), jnp.asarray(shared)])
+    return np.asarray(chunk_of_words(words)).reshape(-1, 8)
+
+
+@jax.jit
+def chunk_of_words(words):
     bits = jax.random.bits
     with mock.patch.object(
         jax.random, "bits", lambda key, shape, *_: words if len(shape) == 1 else bits(key, shape)
     ):
-        return np.asarray(normals._normal_chunk(key_from_seed(22))).reshape(-1, 8)
+        return normals._normal_chunk(key_from_seed(22))
 
 
 def test_two_draws_in_the_tail_take_low_bits_of_their_own():

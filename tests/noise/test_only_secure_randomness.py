@@ -6,6 +6,7 @@ reason. What a step compiles to is read as well.
 """
 
 import ast
+import functools
 import pathlib
 from typing import NamedTuple
 
@@ -385,6 +386,7 @@ def uses_of(path, source):
     return _Reader(path, ast.parse(source)).uses
 
 
+@functools.cache
 def all_uses():
     modules = sorted([*ROOT.glob("workbench/**/*.py"), *ROOT.glob("models/**/*.py")])
     return {

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from scipy.special import ndtr
 
+from tests.conftest import some_of
 from workbench.privacy.known_loss import KnownLoss
 from workbench.privacy.pld import ComposedLoss
 from workbench.privacy.sampled_gaussian import SampledGaussian
@@ -31,7 +32,7 @@ def of_table(p, q):
 
 
 @pytest.mark.parametrize("mu", [0.05, 0.3, 1.0, 3.0])
-@pytest.mark.parametrize("times", [1, 2, 5])
+@pytest.mark.parametrize("times", some_of([1, 2, 5]))
 def test_gaussians_compose_to_the_gaussian_of_the_root_of_their_number(mu, times):
     loss = KnownLoss.of(of_gaussian(mu), of_gaussian(mu))
     composed = ComposedLoss(((loss, times),))
@@ -56,13 +57,13 @@ def test_sampled_steps_behind_a_profile_compose_as_they_do_themselves(direction)
         assert truth - 1e-4 <= behind.epsilon(delta) <= truth * 1.003 + 1e-4
 
 
-@pytest.mark.parametrize("seed", range(30))
+@pytest.mark.parametrize("seed", some_of(range(30), 3))
 def test_no_composition_of_small_mechanisms_is_below_the_enumerated_one(seed):
     generator = np.random.default_rng(seed)
     pairs = []
     for _ in range(2):
         laws = generator.dirichlet(np.full(generator.integers(2, 5), 0.7), size=2)
-        if seed % 3 == 0:  # a rare outcome that only one data set has
+        if seed % 2 == 0:  # a rare outcome that only one data set has
             laws[0] = (1e-4, *laws[0, 1:] * (1 - 1e-4) / laws[0, 1:].sum())
             laws[1] = (0, *laws[1, 1:] / laws[1, 1:].sum())
         pairs.append(laws)

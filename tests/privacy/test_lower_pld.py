@@ -3,6 +3,7 @@ import math
 import numpy as np
 import pytest
 
+from tests.conftest import some_of
 from tests.privacy.allocations import confident_delta, simulated_losses
 from workbench.privacy._gaussian import GaussianLoss
 from workbench.privacy.allocated_gaussian import AllocatedGaussian
@@ -15,7 +16,7 @@ def lower(steps, mu, epochs, direction):
 
 @pytest.mark.parametrize("direction", ["remove", "add"])
 @pytest.mark.parametrize(
-    ("sigma", "epochs"), [(300.0, 1), (50.0, 10_000), (1.0, 1), (2.0, 30), (0.3, 100)]
+    ("sigma", "epochs"), some_of([(300.0, 1), (1.0, 1), (50.0, 10_000), (2.0, 30), (0.3, 100)])
 )
 @pytest.mark.parametrize("delta", [1e-3, 1e-7, 1e-12])
 def test_one_step_an_epoch_is_bounded_below_the_gaussian_mechanism_and_tightly(

@@ -69,7 +69,7 @@ def test_many_epochs_with_much_noise_cost_a_little_less_than_poisson():
     assert 0.59 < low <= high < poisson < 0.602
 
 
-@pytest.mark.parametrize("sigma", [0.1, 0.7, 3.0, 1e5])
+@pytest.mark.parametrize("sigma", some_of([0.1, 0.7, 3.0, 1e5], 3))
 @pytest.mark.parametrize("epochs", [1, 50])
 @pytest.mark.parametrize("delta", [1e-3, 1e-12])
 def test_one_step_an_epoch_is_the_gaussian_mechanism(sigma, epochs, delta):
@@ -151,7 +151,7 @@ def test_simulations_of_random_plans_lie_between_the_bounds(seed):
 
 
 def test_an_epoch_that_is_not_finished_costs_less():
-    costs = [accounting.epsilon(delta=1e-6, **plan(50, 1.0, steps)) for steps in range(0, 151, 25)]
+    costs = [accounting.epsilon(delta=1e-6, **plan(50, 1.0, steps)) for steps in range(0, 101, 25)]
     assert costs[0] == 0
     assert all(first < second for first, second in pairwise(costs))
     high = accounting.epsilon(delta=1e-6, **plan(50, 1.0, 60))
@@ -280,7 +280,7 @@ def test_epsilon_grows_within_an_epoch_and_never_jumps_over_its_end():
         noise_multiplier=1.0,
         steps=125,
         delta=1e-5,
-        points=30,
+        points=12,
     )
     assert all(first[1] <= second[1] for first, second in pairwise(curve))
 
@@ -328,7 +328,9 @@ def test_calibrations_keep_epsilon_and_hardly_more():
     assert cost(sampling_rate=1 / (length - 1), noise_multiplier=1.5, steps=1000) > 1
 
 
-@pytest.mark.parametrize(("t", "mu", "order"), [(1, 0.7, 5), (2, 1.0, 2), (3, 0.5, 4), (3, 0.5, 9)])
+@pytest.mark.parametrize(
+    ("t", "mu", "order"), some_of([(1, 0.7, 5), (3, 0.5, 4), (2, 1.0, 2), (3, 0.5, 9)])
+)
 def test_renyi_bounds_are_those_of_numerical_integration(t, mu, order):
     """In both directions, of a whole epoch."""
     x = np.linspace(-9, 9 + (order + 1) * mu, 241)

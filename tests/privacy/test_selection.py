@@ -389,7 +389,7 @@ PLANS = random_plans(200)
 
 
 @pytest.mark.parametrize(
-    "plan", [*PLANS[:12], *(pytest.param(plan, marks=pytest.mark.thorough) for plan in PLANS[12:])]
+    "plan", [*PLANS[:4], *(pytest.param(plan, marks=pytest.mark.thorough) for plan in PLANS[4:])]
 )
 def test_an_independent_implementation_agrees(plan):
     rate, sigma, steps, look, mean, eta, delta = plan
@@ -418,8 +418,8 @@ def test_an_independent_implementation_agrees(plan):
             ("large", 20, 1.886, 2.00, 2.58, 1.84),
             ("large", 50, 2.109, 2.24, 2.81, 2.05),
         ],
-        each=4,
-        first=2,
+        each=8,
+        first=6,
     ),
 )
 def test_numbers_that_are_written_down(plan, mean, ours, simple, by_renyi, reached):
@@ -496,6 +496,11 @@ def test_the_excess_of_renyi_is_less_than_that_of_papernot_and_steinke():
         assert 0 < selection.renyi_excess((base,), runs, order) < theirs
 
 
+@functools.cache
+def claimed_of_one_step(rate, mu, epsilon):
+    return selection.delta((fit(rate, 1 / mu, 1),), Runs.of_mean(20), epsilon)
+
+
 @pytest.mark.parametrize(("rate", "mu"), [(1.0, 0.01), (1.0, 0.3), (1.0, 1.5), (1e-4, 5.0)])
 @pytest.mark.parametrize("better", [1, -1], ids=["larger is better", "smaller is better"])
 def test_delta_is_not_below_that_of_the_best_of_normal_draws(rate, mu, better):
@@ -507,7 +512,7 @@ def test_delta_is_not_below_that_of_the_best_of_normal_draws(rate, mu, better):
         below += share * special.ndtr(better * (edges - mu))
         laws.append(np.diff(runs.generating_function(below)))
     for epsilon in (0.0, 0.01, 0.2, 1.0, 3.0):
-        claim = selection.delta((fit(rate, 1 / mu, 1),), runs, epsilon)
+        claim = claimed_of_one_step(rate, mu, epsilon)
         exact = max(divergence(*pair, np.array(epsilon)) for pair in (laws, laws[::-1]))
         assert exact <= claim + 1e-11  # the rounding of differences
         if rate < 1 and better == 1 and epsilon == 0:  # what is rare is seen in each of K runs
@@ -528,7 +533,7 @@ def test_edges():
 @pytest.mark.parametrize(
     "plan",
     [
-        {"sampling_rate": 0.1, "steps": 1000},
+        pytest.param({"sampling_rate": 0.1, "steps": 1000}, marks=pytest.mark.thorough),
         {"sampling_rate": 1.0, "steps": 1},
         {"sampling_rate": 0.05, "steps": 100, "before": LOOK},
     ],
@@ -548,7 +553,7 @@ def test_the_noise_is_the_least_that_keeps_epsilon(plan):
 
 def test_candidates_that_differ_keep_epsilon_together():
     runs = Runs.of_mean(5)
-    plans = [Candidate(0.1, 10), Candidate(1.0, 1), Candidate(0.1, 10), Candidate(0.1, 10, LOOK)]
+    plans = [Candidate(1.0, 1), Candidate(0.1, 10), Candidate(1.0, 1), Candidate(1.0, 1, LOOK)]
     noise = noise_of_candidates(plans, epsilon=1.0, delta=1e-4, runs=runs)
     assert noise[0] == noise[2] < noise[3]
     steps = [
@@ -561,7 +566,7 @@ def test_candidates_that_differ_keep_epsilon_together():
 def test_a_calibration_of_many_runs_is_kept_apart_from_that_of_one(monkeypatch):
     from workbench.privacy import calibration
 
-    plan = {"epsilon": 2.0, "delta": 1e-4, "sampling_rate": 0.1, "steps": 10}
+    plan = {"epsilon": 2.0, "delta": 1e-4, "sampling_rate": 1.0, "steps": 10}
     once = noise_multiplier(**plan)
     often = noise_multiplier(runs=Runs.of_mean(5), **plan)
     more_often = noise_multiplier(runs=Runs.of_mean(50), **plan)

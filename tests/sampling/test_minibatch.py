@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from jax import lax
 
-from tests.conftest import some_of
+from tests.conftest import quick_jit, some_of
 from workbench._validate import ArgumentError
 from workbench.noise.chacha20 import key_from_seed, stream
 from workbench.sampling import (
@@ -38,7 +38,7 @@ def step_of(sampler, key, number):
     return sampler.draw_from(stream(key, number, sampler.words), key, number)
 
 
-jitted_step = jax.jit(step_of, static_argnums=0)
+jitted_step = quick_jit(step_of, static_argnums=0)
 
 
 def assert_same(left, right):
@@ -150,7 +150,7 @@ def test_whole_numbers_given_as_floats_are_whole_numbers(sampler):
 def assert_distinct(sampler, seed, number):
     """A minibatch of random words has its size and holds distinct records."""
     words = np.random.default_rng(seed).integers(0, 2**32, sampler.words, np.uint32)
-    batch = jax.jit(sampler.draw_from)(jnp.asarray(words), key_from_seed(26), number)
+    batch = quick_jit(sampler.draw_from)(jnp.asarray(words), key_from_seed(26), number)
     indices = np.asarray(batch.indices)
     assert np.all(batch.mask)
     assert len(np.unique(indices)) == len(indices) == sampler.batch_size
@@ -174,7 +174,7 @@ def test_edges_of_the_sizes(sampler, num_records, batch_size):
     assert_distinct(sampler(num_records, batch_size), 0, 1)
 
 
-@pytest.mark.parametrize("rate", [1.0, 0.5, 1 / 64])
+@pytest.mark.parametrize("rate", some_of([1.0, 0.5, 1 / 64]))
 def test_a_vacant_sampler_draws_nothing(rate):
     poisson = PoissonSampler(1, rate, 8, declared=8, is_vacant=True)
     allocated = RandomAllocationSampler(1, round(1 / rate), 8, declared=8, is_vacant=True)
@@ -185,6 +185,11 @@ def test_a_vacant_sampler_draws_nothing(rate):
             minibatch = sampler.draw_from(stream(key, number, sampler.words), key, number)
             return minibatch.mask, minibatch.members(1)
 
-        assert not any(found.any() for found in jax.jit(jax.vmap(drawn))(steps))
-    prepared = allocated.prepare(key, jnp.uint32(0))
-    assert not jax.vmap(lambda step: allocated.draw_prepared(prepared, step).mask)(steps).any()
+        assert not any(found.any() for found in quick_jit(jax.vmap(drawn))(steps))
+
+    @quick_jit
+    def in_epoch(steps):
+        prepared = allocated.prepare(key, jnp.uint32(0))
+        return jax.vmap(lambda step: allocated.draw_prepared(prepared, step).mask)(steps)
+
+    assert not in_epoch(steps).any()

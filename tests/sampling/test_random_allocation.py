@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from tests.conftest import some_of
+from tests.conftest import quick_jit, some_of
 from tests.sampling.uniformity import (
     DRAWS,
     FALSE_ALARMS,
@@ -76,12 +76,10 @@ def test_every_assignment_of_three_records_is_equally_likely_whatever_the_epoch_
 )
 def test_each_record_enters_exactly_one_step_of_an_epoch(num_records, steps):
     sampler = RandomAllocationSampler(num_records, steps, num_records)
+    draw = jax.jit(jax.vmap(lambda number: sampler.draw_from(NO_WORDS, key_from_seed(3), number)))
     for epoch in (0, 3):
         found = []
-        numbers = jnp.arange(epoch * steps, (epoch + 1) * steps, dtype=jnp.uint32)
-        minibatches = jax.vmap(
-            lambda number: sampler.draw_from(NO_WORDS, key_from_seed(3), number)
-        )(numbers)
+        minibatches = draw(jnp.arange(epoch * steps, (epoch + 1) * steps, dtype=jnp.uint32))
         for row, mask in zip(
             np.asarray(minibatches.indices), np.asarray(minibatches.mask), strict=True
         ):
@@ -174,14 +172,17 @@ def test_places_without_a_record_stay_empty():
         RandomAllocationSampler(64, 4, 40),
         RandomAllocationSampler(40, 4, 40, declared=64),
     )
-    prepared = fewer.prepare(key, jnp.uint32(2), 2)
-    assert prepared.order.shape == whole.prepare(key, jnp.uint32(2), 2).order.shape
+    prepared, of_whole = (
+        quick_jit(each.prepare, static_argnums=2)(key, jnp.uint32(2), 2) for each in (fewer, whole)
+    )
+    assert prepared.order.shape == of_whole.order.shape
+    from_epoch, *draws = (
+        quick_jit(draw) for draw in (fewer.draw_prepared, fewer.draw_from, whole.draw_from)
+    )
     for step in range(8, 16):
-        drawn = np.asarray(whole.draw_from(no_words, key, step).indices)
-        for minibatch in (
-            fewer.draw_prepared(prepared, step - 8),
-            fewer.draw_from(no_words, key, step),
-        ):
+        anew, of_all = (draw(no_words, key, step) for draw in draws)
+        drawn = np.asarray(of_all.indices)
+        for minibatch in (from_epoch(prepared, step - 8), anew):
             np.testing.assert_array_equal(minibatch.indices, np.where(drawn < 40, drawn, 0))
             np.testing.assert_array_equal(
                 minibatch.members(40)[1:], np.isin(np.arange(1, 40), drawn)

@@ -98,7 +98,7 @@ def _released(step: PrivateStep, watched: Watched, start: DPVIState) -> Callable
     mask, without noise.
     """
     hyper = Hyperparameters.of(watched)
-    drawn = silent(step.draw(start.key, start.step, hyper))
+    drawn = silent(jax.jit(step.draw)(start.key, start.step, hyper))
 
     def release(params: PyTree, records: tuple[jax.Array, ...], mask: jax.Array) -> jax.Array:
         minibatch = Minibatch(jnp.arange(mask.shape[0], dtype=jnp.int32), mask)
