@@ -76,11 +76,13 @@ def test_shares_are_the_nearest_that_are_possible():
     margins = SCORES.margins(np.array([60.0, 40, -20, 120, 50, 30, 20]), 3.0)
     assert margins.total == pytest.approx(100)
     assert margins.error == pytest.approx(3 / math.sqrt(1 / 2 + 1 / 2 + 1 / 3))
-    for shares, expected in zip(margins.shares, ([0.6, 0.4], [0, 1], [0.5, 0.3, 0.2]), strict=True):
+    for shares, expected in zip(
+        margins.probabilities, ([0.6, 0.4], [0, 1], [0.5, 0.3, 0.2]), strict=True
+    ):
         np.testing.assert_allclose(shares, expected)
     nobody = SCORES.margins(np.full(7, -5.0), 3.0)
     assert nobody.total == 1
-    np.testing.assert_allclose([shares.sum() for shares in nobody.shares], 1)
+    np.testing.assert_allclose([shares.sum() for shares in nobody.probabilities], 1)
 
 
 @pytest.mark.parametrize("size", [0, 1])

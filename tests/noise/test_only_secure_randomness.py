@@ -68,6 +68,7 @@ _CHACHA20 = "its keys are of ChaCha20"
 _MADE_UP = "records that are made up from a public seed"
 _NO_PRIVACY = "of private=False, which adds no noise and says so"
 _RELEASED = "draws from a posterior that is released already"
+_INDEPENDENT = "made-up tables of independent columns, with which released scores are compared"
 _NAME = "a name that no other thing has; no noise comes from it"
 ALLOWED = {
     Use("workbench/noise/chacha20.py", "new_key", "os.urandom"): "the source of secret keys",
@@ -75,6 +76,10 @@ ALLOWED = {
     Use("workbench/noise/normals.py", "normal.at_once", "jax.random.bits"): _CHACHA20,
     Use("workbench/noise/integers.py", "rounded_gaussian", "jax.random.bits"): _CHACHA20,
     Use("workbench/noise/integers.py", "_of_keys.chunk", "jax.random.bits"): _CHACHA20,
+    Use(
+        "workbench/data/dependence.py", "PairScores.dependence", "numpy.random.default_rng"
+    ): _INDEPENDENT,
+    Use("workbench/data/dependence.py", "_of_independent", "numpy.random.Generator"): _INDEPENDENT,
     Use("workbench/data/splits.py", "evaluation_rows", "numpy.random.Generator"): _SPLIT_SEED,
     Use("workbench/data/splits.py", "evaluation_rows", "numpy.random.PCG64"): _SPLIT_SEED,
     Use("workbench/data/dataset.py", "Dataset.subset", "numpy.random.Generator"): _SUBSET_SEED,

@@ -41,11 +41,11 @@ _TABLES = 400  # that are made up
 class Margins(NamedTuple):
     """What the noised counts of all columns say.
 
-    :param shares: of the levels of each column. :param total: of all records.
+    :param probabilities: of the levels of each column. :param total: of all records.
     :param deviation: of the noise of each count. :param error: of the total.
     """
 
-    shares: list[np.ndarray]
+    probabilities: list[np.ndarray]
     total: float
     deviation: float
     error: float
@@ -106,9 +106,9 @@ class PairScores:
 
     def references(self, margins: Margins, per_record: int) -> list[np.ndarray]:
         """The tables of independent columns in whole spacings, int64[cells] for each pair."""
-        scale, shares = per_record * margins.total, margins.shares
+        scale, levels = per_record * margins.total, margins.probabilities
         return [
-            np.rint(scale * np.outer(shares[a], shares[b])).astype(np.int64).ravel()
+            np.rint(scale * np.outer(levels[a], levels[b])).astype(np.int64).ravel()
             for a, b in self.pairs
         ]
 
@@ -129,7 +129,9 @@ class PairScores:
         z = float(ndtri(1 - _FALSE / max(len(self.pairs), 1)))
         means, limits, deviations = np.zeros((3, len(self.pairs)))
         for number, (a, b) in enumerate(self.pairs):
-            made_up = _of_independent(margins.shares[a], margins.shares[b], margins, generator)
+            made_up = _of_independent(
+                margins.probabilities[a], margins.probabilities[b], margins, generator
+            )
             means[number], spread = made_up.mean(), math.hypot(made_up.std(), deviation)
             skewness = max(float(np.mean((made_up - means[number]) ** 3)) / spread**3, 0.0)
             # a table of few cells has a skewed score (Cornish and Fisher 1938)
@@ -149,8 +151,8 @@ def _shares(counts: np.ndarray, total: np.ndarray | float) -> np.ndarray:
     ordered = -np.sort(-counts, axis=-1)
     shifts = (np.cumsum(ordered, axis=-1) - totals) / np.arange(1, counts.shape[-1] + 1)
     last = np.sum(ordered > shifts, axis=-1, keepdims=True) - 1
-    shares: np.ndarray = np.maximum(counts - np.take_along_axis(shifts, last, -1), 0) / totals
-    return shares
+    nearest: np.ndarray = np.maximum(counts - np.take_along_axis(shifts, last, -1), 0) / totals
+    return nearest
 
 
 def _of_independent(
@@ -161,11 +163,11 @@ def _of_independent(
     tables = generator.multinomial(round(margins.total), cells.ravel() / cells.sum(), _TABLES)
     counts = tables.reshape(_TABLES, *cells.shape)
     total = np.maximum(counts[0].sum() + margins.error * generator.standard_normal(_TABLES), 1.0)
-    shares = []
+    sides = []
     for axis in (2, 1):
         exact = counts.sum(axis=axis)
         noise = margins.deviation * generator.standard_normal(exact.shape)
-        shares.append(_shares(exact + noise, total))
-    reference = total[:, None, None] * shares[0][:, :, None] * shares[1][:, None, :]
+        sides.append(_shares(exact + noise, total))
+    reference = total[:, None, None] * sides[0][:, :, None] * sides[1][:, None, :]
     distances: np.ndarray = np.abs(counts - reference).sum(axis=(1, 2))
     return distances

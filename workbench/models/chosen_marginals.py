@@ -29,10 +29,10 @@ def marginals_of(
     First the maximum spanning forest of the pairs that depend on each other (Chow and Liu 1968),
     then of the unclear ones. Columns that no marginal has together are sure to be independent
     there, though nobody knows; counting them together in vain costs little, where the average cell
-    has many more records than noise. At last two columns that are joined to the same third one are counted
-    together with it, those of few levels first: they may depend on each other given the third, and
-    change its dependence on the other. All cells together are as many as are taken at most, so even
-    clear pairs of many levels may be left out.
+    has many more records than noise. At last two columns that are joined to the same third one are
+    counted together with it, those of few levels first: they may depend on each other given the
+    third, and change its dependence on the other. All cells together are as many as are taken at
+    most, so even clear pairs of many levels may be left out.
 
     :param levels: how many each column has. :param pairs: that depend on each other, clearest
         first, as are ``unclear``, which may not. :param noise_multiplier: sigma of the release of
