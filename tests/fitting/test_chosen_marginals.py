@@ -163,6 +163,16 @@ def test_a_table_of_one_column_has_nothing_to_choose():
     assert prepared.spec.constants["cliques"] == [[0]]
 
 
+@pytest.mark.parametrize(("columns", "levels"), [(2, 71), (41, 2)])
+def test_a_table_of_too_many_cells_or_columns_is_refused(columns, levels):
+    """Before: all columns were independent, and nothing said so."""
+    schema = {f"c{number}": [str(level) for level in range(levels)] for number in range(columns)}
+    data = data_of(pd.DataFrame(dict.fromkeys(schema, ["0", "1"] * 100)), schema)
+    with pytest.raises(ArgumentError, match=r"^marginals=None: cannot be chosen") as refused:
+        wb.prepare("mixed_table", data, **arguments(execution=UNKEPT))
+    assert "Name them" in str(refused.value)
+
+
 def test_public_facts_decide_about_the_share():
     few, many = PairScores.of((3,) * 5, 5000), PairScores.of((3,) * 20, 5000)
     terms = [(500, 0.3), (2000, 1.0), (40_000, 4.0)]

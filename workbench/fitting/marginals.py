@@ -44,6 +44,7 @@ _NOISE = 0.02
 _LEAST, _LARGEST = 0.05, 0.33
 OF_COLUMNS = 0.25  # of that, for the counts of the columns
 _ROWS = 100_000  # that are coded at once
+_MOST_COLUMNS = 40  # of which the choice takes half a minute at most
 _NAMED = 5  # of the pairs in a caution
 
 _CHOSEN = (
@@ -103,9 +104,17 @@ class ChosenMarginals(Declared):
     def share(
         self, asked: float | None, model: Model, is_alone: bool, budget: Budget
     ) -> float | None:
-        """:raises ArgumentError: naming ``marginals``, for no look."""
-        if not self._scores.pairs:
+        """:raises ArgumentError: naming ``marginals``, for no look, or where none can be chosen."""
+        if len(self._levels) == 1:
             return 0.0
+        if not self._scores.pairs or len(self._levels) > _MOST_COLUMNS:
+            raise ArgumentError(
+                "marginals",
+                None,
+                f"cannot be chosen: each pair of columns has more than {LARGEST} cells, or there "
+                f"are more than {_MOST_COLUMNS} columns.",
+                remedy="Name them, or leave columns out, or give fewer bins.",
+            )
         if asked == 0 or not is_alone:
             raise ArgumentError(
                 "marginals",
