@@ -338,7 +338,7 @@ class PreparedFit:
         )
         self.step, self.state = self.spec.begin(self.plan, self.key)
         self.functions = CompiledFunctions(self.step, self.spec)
-        for name in ("on_device", "hyper", "evaluator", "_program_before_look"):
+        for name in ("on_device", "hyper", "evaluator", "_uncompiled_program"):
             vars(self).pop(name, None)
 
     def _kept(self) -> contextlib.AbstractContextManager[None]:
@@ -372,10 +372,10 @@ class PreparedFit:
         """The digest of the steps. :param to_run: whether to compile them too."""
         if to_run and not self._is_to_look:
             return self._compiling().lowered.result().digest
-        return self._program_before_look
+        return self._uncompiled_program
 
     @functools.cached_property
-    def _program_before_look(self) -> str:
+    def _uncompiled_program(self) -> str:
         records, start = self.on_device
         interval = interval_of(self.privacy.iterations)
         return lower(self.step, self.hyper, start, records, interval).digest

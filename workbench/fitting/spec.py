@@ -289,7 +289,8 @@ class FitSpec:
     ) -> tuple[PrivateStep, DPVIState]:
         """The fit's step, and the state of the run with ``key`` before the first one.
 
-        :param step: of ``private_step`` for the same plan and key, where it has been made.
+        :param step: of ``private_step`` for the same plan, where it has been made; the run begins
+            at its starting values, whatever its key was.
         """
         step = self.private_step(plan, key) if step is None else step
         return step, step.init(key, self.hyper(plan, step), step.model.initial)

@@ -95,8 +95,10 @@ class ComposedLoss:
         def gap(log_tilt: float) -> float:
             return self._cumulant(math.exp(log_tilt))[1] - epsilon
 
-        if gap(high) <= 0 or gap(low) >= 0:
-            return math.exp(high if gap(high) <= 0 else low)
+        if gap(high) <= 0:
+            return math.exp(high)
+        if gap(low) >= 0:
+            return math.exp(low)
         return math.exp(optimize.brentq(gap, low, high, xtol=1e-6))
 
     def _chernoff(self, delta: float) -> float:
