@@ -142,16 +142,19 @@ def upload(page, screen, file):
 
 def words_shown(screen):
     """How many words stand in the first view. Those of closed menus, of marks, in the rows of the
-    data and for screen readers alone do not count, nor do numbers.
+    data, names of their quantities elsewhere and for screen readers alone do not count, nor do
+    numbers.
     """
     return screen.root.evaluate("""root => { const walk = document.createTreeWalker(root,
     NodeFilter.SHOW_TEXT);
+      const names = [...root.querySelectorAll('.rows tbody th')].map(row => row.textContent);
+      const rest = text => names.reduce((left, name) => left.replaceAll(name, ''), text);
       let count = 0;
       while (walk.nextNode()) { const holder = walk.currentNode.parentElement;
         const data = 'style, option, .dpvi-help, .x, .y, .strips, .rows, ' +
           '.dpvi-worded .widget-label';
         if (holder.checkVisibility() && !holder.closest(data))
-          count += walk.currentNode.textContent.split(/\\s+/).filter(
+          count += rest(walk.currentNode.textContent).split(/\\s+/).filter(
             word => /[a-z]/i.test(word)).length; }
       return count; }""")
 

@@ -71,7 +71,7 @@ def test_a_deleted_row_is_covered_only_where_records_are_rounded_one_by_one():
 @pytest.mark.parametrize(
     ("changes", "begins"),
     [
-        ({}, "With the place of any one patient empty, "),
+        ({}, "With any one patient's place empty, "),
         ({"covers_deletion": True}, "With or without any one patient, "),
         ({"relation": "replace_one", "sampler": "shuffle"}, "With any one patient replaced, "),
         (
@@ -83,7 +83,7 @@ def test_a_deleted_row_is_covered_only_where_records_are_rounded_one_by_one():
 )
 def test_the_brief_bound_is_that_of_its_relation(changes, begins):
     told = dataclasses.replace(DONE, **changes).in_brief()
-    assert told == f"{begins}no outcome is more than 4.49 times as likely, plus 0.001 (delta)."
+    assert told == f"{begins}outcomes are at most 4.49 times as likely, plus 0.001 (delta)."
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ import pytest
 import workbench as wb
 from tests.conftest import some_of
 from workbench._numbers import shown
+from workbench.results import coefficients
 from workbench.results.coefficients import ranked
 from workbench.results.report import summary_rows
 from workbench.widgets.kit import markup
@@ -222,13 +223,15 @@ def test_what_was_learnt_and_promised_is_said_in_two_lines_each(panel, done):
 
 def test_coefficients_that_are_clear_of_zero_are_named(secret):
     result = secret[1]
-    said, coefficients = told(result), ranked(result, 0.9)
-    clear, total = [entry.name for entry in coefficients if entry.is_clear], len(coefficients)
+    said, entries = told(result), ranked(result, 0.9)
+    clear, total = [entry.name for entry in entries if entry.is_clear], len(entries)
     assert total == len(result.coefficients().drop(index=["intercept"], errors="ignore"))
     if result.interval_warning:
         assert "Posterior shows" in said
     elif clear:
-        assert f"of {total}: {', '.join(clear)} (90 % that" in said
+        more = f", {len(clear) - 2} more" if len(clear) > 2 else ""
+        signs = "all signs" if len(clear) > 1 else "sign"
+        assert f"Clear of zero: {', '.join(clear[:2])}{more} ({signs} right: 90 %" in said
     else:
         assert "None is jointly clear of zero" in said
     assert result.interval_warning or "covered)" in said
@@ -236,6 +239,22 @@ def test_coefficients_that_are_clear_of_zero_are_named(secret):
     scaled = dataclasses.replace(result, release_label="outside the guarantee")
     assert "covered" not in told(scaled)
     assert result.interval_warning or "outside the guarantee)" in told(scaled)
+
+
+@pytest.mark.parametrize(
+    ("clear", "words"),
+    [
+        ("", "None is jointly clear of zero (covered)."),
+        ("a", "Clear of zero: a (sign right: 90 %; covered)."),
+        ("ab", "Clear of zero: a, b (all signs right: 90 %; covered)."),
+        ("abcd", "Clear of zero: a, b, 2 more (all signs right: 90 %; covered)."),
+    ],
+)
+def test_two_of_the_clear_coefficients_are_named(clear, words, done, monkeypatch):
+    entries = [types.SimpleNamespace(name=name, is_clear=name in clear) for name in "abcde"]
+    monkeypatch.setattr(coefficients, "ranked", lambda *_: entries)
+    assert not done.interval_warning
+    assert words in told(done)
 
 
 @pytest.mark.parametrize("label", ["public data", "outside the guarantee"])

@@ -85,7 +85,7 @@ def of_score(metric: str, value: object) -> str:
         return str(value)
     text = shown(value)
     return (
-        "over 0.999"
+        "> 0.999"
         if metric in _SHARES and 0 < value < 1 and float(text.replace(MINUS, "-")) == 1
         else text
     )

@@ -36,7 +36,7 @@ _RELATIONS = {
     "replace_special": "blanking any one {unit} in its place",
 }
 _CHANGES = {  # by the relation, and whether it covers a deleted row
-    ("add_or_remove_one", False): "With the place of any one {unit} empty",
+    ("add_or_remove_one", False): "With any one {unit}'s place empty",
     ("add_or_remove_one", True): "With or without any one {unit}",
     ("replace_one", False): "With any one {unit} replaced",
     ("replace_one", True): "With any one {unit} replaced",
@@ -371,7 +371,7 @@ class Guarantee:
         """The bound that the guarantee puts on every outcome, without what follows from it."""
         change = _CHANGES[self.relation, self.covers_deletion]
         return (
-            f"{change.format(unit=self.unit)}, no outcome is more than {self._factor} times as "
+            f"{change.format(unit=self.unit)}, outcomes are at most {self._factor} times as "
             f"likely, plus {upper(self.delta)} (delta)."
         )
 

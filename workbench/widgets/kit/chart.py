@@ -156,7 +156,7 @@ def _axis(steps: int, levels: Levels | None) -> str:
 
 def _panel(panel: Panel, steps: int, empty: str, marks: Mapping[float, str]) -> str:
     points = _finite(panel.points)
-    newest = f"<b>{panel.words(points[-1][1])}</b>" if points else "<b></b>"
+    newest = f"<b>{escape(panel.words(points[-1][1]))}</b>" if points else "<b></b>"
     title = (
         "<div "
         f'class="title"><b>{escape(panel.title)}</b><span>{escape(panel.unit)}</span>{newest}</div>'

@@ -473,11 +473,11 @@ def _clear_of_zero(result: FitResult) -> str:
     names = [coefficient.name for coefficient in coefficients if coefficient.is_clear]
     if not names:
         return f"None is jointly clear of zero ({result.release_label}).{remark}"
-    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
-    signs = "all signs are" if len(names) > 1 else "the sign is"
+    more = f", {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    signs = "all signs" if len(names) > 1 else "sign"
     return (
-        f"Jointly clear of zero: {', '.join(names[:_NAMED])}{more} "
-        f"({100 * INTERVAL:g} % that {signs} right; {result.release_label}).{remark}"
+        f"Clear of zero: {', '.join(names[:_NAMED])}{more} "
+        f"({signs} right: {100 * INTERVAL:g} %; {result.release_label}).{remark}"
     )
 
 
