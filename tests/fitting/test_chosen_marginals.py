@@ -95,7 +95,8 @@ def test_the_choice_is_inside_epsilon_by_dp_accounting(fitted, book):
     assert spend.guarantee.look_noise == guarantee.look_noise > 0
     assert guarantee.clip == pytest.approx(len(fitted.model_options["marginals"]) ** 0.5)
     assert "which of them go together" in guarantee.statement()
-    assert "of the sums and of the look before them" in guarantee.composition()
+    assert "of the sums and of the look are composed" in guarantee.composition()
+    assert "comes from a release of sums" in guarantee.statement()
 
 
 def test_only_noised_numbers_decide(monkeypatch):

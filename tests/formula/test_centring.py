@@ -143,6 +143,29 @@ def test_shifts_between_lengths_are_those_of_each_record(family, monkeypatch):
     assert np.all(np.abs(interpolated - exact) < 0.01 * np.abs(exact).max())
 
 
+@pytest.mark.parametrize("sigma", [0.1, 1.0])
+def test_shifts_of_short_and_long_records_are_their_own(sigma):
+    """A predictor without an intercept has records of any length."""
+
+    def log_density(point, y):
+        return dist.Normal(point[0], jnp.exp(point[1])).log_prob(y)
+
+    point = jnp.array([0.0, jnp.log(sigma)])
+    values = sigma * jnp.linspace(-8, 8, 161)
+    nodes = centring.Nodes(values, jnp.zeros(161))
+    squares = jnp.append(jnp.geomspace(1e-7, 2.0**15, 60), 0.0)
+
+    def all_of(shift):
+        def one(square):
+            return shift(log_density, point, nodes, square, jnp.float32(2.0))
+
+        return np.asarray(jax.jit(jax.vmap(one))(squares))
+
+    exact, interpolated = all_of(centring.shift), all_of(centring.shift_of_square)
+    assert np.ptp(exact[:, 1]) > 0.1
+    np.testing.assert_allclose(interpolated, exact, atol=0.01 * np.abs(exact).max())
+
+
 def test_where_others_would_have_been_censored_is_not_known():
     schema = {"x": (-1, 1), "y": (0.1, 10), "seen": (0, 1)}
     model = wb.models.formula("y ~ x", family="weibull", schema=schema, observed="seen").model

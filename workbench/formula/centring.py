@@ -23,7 +23,8 @@ __all__ = ["Nodes", "shift", "shift_of_square"]
 
 Array = jax.Array
 _ITERATIONS = 6  # after which a is within 0.003 of its limit, also where C is small
-_LOG_SQUARES = np.log(2) * np.arange(-4, 10.25, 0.25)  # between which shifts are interpolated
+# between which shifts are interpolated; those of shorter records have their limit
+_LOG_SQUARES = np.log(2) * np.append(np.arange(-16.0, -4.0), np.arange(-4.0, 15.25, 0.25))
 
 
 class Nodes(NamedTuple):
@@ -80,4 +81,5 @@ def shift_of_square(
     squares = jnp.asarray(np.exp(_LOG_SQUARES), point.dtype)
     table = jax.vmap(lambda square: shift(log_density, point, nodes, square, clip))(squares)
     log_square = jnp.log(square)
-    return jnp.stack([jnp.interp(log_square, _LOG_SQUARES, column) for column in table.T])
+    a = jnp.stack([jnp.interp(log_square, _LOG_SQUARES, column) for column in table.T])
+    return jnp.where(jnp.all(jnp.isfinite(a)), a, 0.0)

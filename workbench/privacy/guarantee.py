@@ -70,16 +70,16 @@ _ADAPTED = (
     "extra privacy cost"
 )
 _LOOK = (
-    "It covers what was learned before the first step too, such as the scales of the columns or "
-    "which of them go together: from counts of the columns' values, with Gaussian noise of "
+    "It also covers what a look learned first, such as the scales of the columns or which of them "
+    "go together: from counts of the columns' values, with Gaussian noise of "
     "{noise:g} times the most that one of them can move the counts."
 )
 _SINGLE_RELEASES = {
-    "sums": "The guarantee comes from a single release, of sums over all records: the vector of "
+    "sums": "The guarantee comes from {one} of sums over all records: the vector of "
     "column products of each record was",
-    "counts": "The guarantee comes from a single release, of counts over all records: the counts "
+    "counts": "The guarantee comes from {one} of counts over all records: the counts "
     "that a record adds 1 to form a vector",
-    "scores": "The guarantee comes from a single release, of scores of a fit: what each record "
+    "scores": "The guarantee comes from {one} of scores of a fit: what each record "
     "adds to counts and sums forms a vector",
 }
 _AGAINST_STORAGE = (
@@ -447,7 +447,8 @@ class Guarantee:
             f"{minibatches}, {self._gradients}"
         )
         if self.released != "gradients":
-            origin = _SINGLE_RELEASES[self.released]
+            one = "a release" if self.look_noise else "a single release,"
+            origin = _SINGLE_RELEASES[self.released].format(one=one)
         if self.released in ("counts", "scores"):
             clipped = f"of norm {self.clip:g} at most"
         lines = [
@@ -463,10 +464,12 @@ class Guarantee:
         """How the costs of all that reads the records add up, in words."""
         if self.released != "gradients" and not self.look_noise:
             return "There is a single release, so nothing is composed."
-        look = " and of the look before them" if self.look_noise else ""
-        steps = f"{_plain_count(self.steps)} steps" if self.released == "gradients" else "the sums"
+        look = " and of the look" if self.look_noise else ""
+        released = (
+            f"{_plain_count(self.steps)} steps" if self.released == "gradients" else self.released
+        )
         return (
-            f"The privacy losses of {steps}{look} are composed by "
+            f"The privacy losses of the {released}{look} are composed by "
             "numerical privacy loss distributions, an upper bound."
         )
 
