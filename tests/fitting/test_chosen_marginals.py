@@ -2,6 +2,7 @@
 
 import itertools
 
+import jax
 import numpy as np
 import pandas as pd
 import pytest
@@ -13,6 +14,8 @@ from workbench import ArgumentError
 from workbench.data.dependence import PairScores
 from workbench.fitting import marginals
 from workbench.fitting.marginals import share_for
+from workbench.fitting.prepared import PreparedFit
+from workbench.fitting.spec import FitSpec
 from workbench.ledger.ledger import Ledger
 from workbench.models.chosen_marginals import marginals_of
 from workbench.models.joint_cells import in_order
@@ -140,6 +143,51 @@ def test_it_resumes_with_the_marginals_that_were_chosen(tmp_path):
     assert resumed.data["declarations"] == stopped.data["declarations"]
     assert resumed.cautions[-1] == stopped.cautions[-1]
     assert resumed.params["sums"].any()
+
+
+def dies(*_, **__):
+    raise KeyboardInterrupt
+
+
+def resumed_after_death(folder, monkeypatch, clip=None):
+    """Released sums of a run that dies before its end is written, and the result of resuming it.
+
+    :param clip: that the checkpoint says, if anything.
+    """
+    data, released = data_of(frame(400)), []
+    with monkeypatch.context() as patched:
+        patched.setattr(PreparedFit, "_write_end", dies)
+        execution = wb.Execution(
+            progress=False,
+            checkpoint=folder,
+            on_snapshot=lambda snapshot: released.append(snapshot.params["sums"]),
+        )
+        if clip is not None:
+            patched.setattr(FitSpec, "left_to_look", {"clip": clip})
+        with pytest.raises(KeyboardInterrupt):
+            wb.fit("mixed_table", data, **arguments(execution=execution))
+    return 400.0 * released[-1], wb.resume(folder, data=data)
+
+
+def test_a_run_that_dies_after_its_release_is_resumed_to_the_same(tmp_path, monkeypatch):
+    first, second = resumed_after_death(tmp_path / "run", monkeypatch)
+    np.testing.assert_array_equal(400.0 * second.params["sums"], first)
+    assert second.guarantee.clip == pytest.approx(len(second.model_options["marginals"]) ** 0.5)
+
+
+def test_the_same_noise_in_another_size_is_refused(tmp_path, monkeypatch):
+    """Two sizes of the same draws give the counts away."""
+    with pytest.raises(ArgumentError, match="chose other settings after its look"):
+        resumed_after_death(tmp_path / "run", monkeypatch, clip=2.0)
+
+
+def test_noise_after_a_look_follows_from_what_was_chosen():
+    keys = []
+    for clip in (None, None, 2.0):
+        fit = wb.prepare("mixed_table", data_of(frame(400)), clip=clip, **arguments())
+        fit._look()
+        keys.append(jax.random.key_data(fit.key).tobytes())
+    assert keys[0] == keys[1] != keys[2]
 
 
 def test_where_nothing_can_be_chosen_it_is_refused():

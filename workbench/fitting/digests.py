@@ -22,6 +22,7 @@ import numpy as np
 
 from workbench import __version__
 from workbench.data.dataset import is_at_rest
+from workbench.data.look import scales_to_dict
 from workbench.fitting.spec import FitSpec
 from workbench.inference.batched import cores
 from workbench.inference.checkpoint import arrays_of
@@ -29,9 +30,16 @@ from workbench.inference.state import DPVIState
 from workbench.ledger.fingerprint import secret_key
 from workbench.privacy.plan import PrivacyPlan
 
-__all__ = ["FORMAT", "Digests", "content", "keyed", "repeats_exactly"]
+__all__ = [
+    "FORMAT",
+    "Digests",
+    "content",
+    "keyed",
+    "of_outcome",
+    "repeats_exactly",
+]
 
-FORMAT = 4  # format version of checkpoint files
+FORMAT = 5  # format version of checkpoint files
 
 _NOT_OF_THE_STEPS = ("draws", "evaluate_private")  # settings that are used after the steps
 _OF_DEVICES = ("device", "devices")  # settings that say where steps are taken
@@ -131,12 +139,32 @@ class Digests:
             "sampler": repr(plan.sampler),
             "mechanism": repr(plan.mechanism),
             "noise_size": self.noise_size,
-            "settings": {
-                name: value
-                for name, value in spec.run_settings().items()
-                if name not in _NOT_OF_THE_STEPS
-            },
+            "settings": _of_steps(spec, _NOT_OF_THE_STEPS),
         }
+
+
+def _of_steps(spec: FitSpec, without: Sequence[str]) -> dict[str, Any]:
+    return {name: value for name, value in spec.run_settings().items() if name not in without}
+
+
+def of_outcome(spec: FitSpec, plan: PrivacyPlan) -> int:
+    """31 bits of what a look learned and what was chosen by it: no secret, and the same on all
+    devices.
+
+    Keys of noise follow from it. Otherwise a run that is taken up before its first step, and
+    chooses another C, would add the same draws in another size, and what it hides could be solved
+    for.
+    """
+    facts = {
+        "privacy": asdict(plan.settings),
+        "sampler": repr(plan.sampler),
+        "mechanism": repr(plan.mechanism),
+        "settings": _of_steps(spec, (*_NOT_OF_THE_STEPS, *_OF_DEVICES)),
+        "scales": scales_to_dict(spec.scales),
+        "learned": dict(spec.learned),
+    }
+    text = json.dumps(facts, sort_keys=True).encode()
+    return int.from_bytes(hashlib.blake2b(text, digest_size=4, person=b"outcome").digest()) >> 1
 
 
 def keyed(facts: Mapping[str, Any] | Sequence[Any], purpose: bytes, secret: bytes) -> str:

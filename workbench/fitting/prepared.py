@@ -22,14 +22,14 @@ from workbench._versions import versions
 from workbench.data import Dataset
 from workbench.data.look import scales_from_dict, scales_to_dict
 from workbench.fitting.checkpoints import Checkpoint
-from workbench.fitting.digests import Digests
+from workbench.fitting.digests import Digests, of_outcome
 from workbench.fitting.estimation import Inferred, Metrics
 from workbench.fitting.functions import CompiledFunctions
 from workbench.fitting.learned_scales import of_absent, of_no_scale, of_values_outside
 from workbench.fitting.run_log import RunLog
 from workbench.fitting.settings import Settings
 from workbench.fitting.spec import FitSpec
-from workbench.inference.checkpoint import state_of
+from workbench.inference.checkpoint import by_name, state_of
 from workbench.inference.compiling import Compiling, compile_ahead, interval_of, lower
 from workbench.inference.running_moments import Moments, arrays_of, moments_in
 from workbench.inference.sources import ON_ONE_DEVICE
@@ -331,15 +331,16 @@ class PreparedFit:
         self._go_on_with(self.spec.columns.looked(self.spec, self.plan, self.key))
 
     def _go_on_with(self, spec: FitSpec) -> None:
-        self.key = child_key(self.key, Purpose.STEPS_AFTER_LOOK)
-        self.spec = spec
-        self.plan = self.plan.after_look(
-            spec.privacy, spec.data.num_train, is_vacant=spec.is_vacant
-        )
+        self.plan, self.spec = self._plan_after(spec), spec
+        key = child_key(self.key, Purpose.STEPS_AFTER_LOOK)
+        self.key = child_key(key, of_outcome(spec, self.plan))
         self.step, self.state = self.spec.begin(self.plan, self.key)
         self.functions = CompiledFunctions(self.step, self.spec)
         for name in ("on_device", "hyper", "evaluator", "_uncompiled_program"):
             vars(self).pop(name, None)
+
+    def _plan_after(self, spec: FitSpec) -> PrivacyPlan:
+        return self.plan.after_look(spec.privacy, spec.data.num_train, is_vacant=spec.is_vacant)
 
     def _kept(self) -> contextlib.AbstractContextManager[None]:
         return _compiled.kept(self.data.is_public and self.data.evaluation_is_public)
@@ -413,6 +414,7 @@ class PreparedFit:
             "metrics_label": self.data.evaluation_label,
             "scales": scales_to_dict(self.spec.scales),
             "learned": dict(self.spec.learned),
+            "outcome": of_outcome(self.spec, self.plan),
         }
 
     def _write_end(self, taken: int | None) -> None:
@@ -439,12 +441,20 @@ class PreparedFit:
         """
         if self.has_begun:
             raise RuntimeError("this fit has run already: prepare another one.")
+        facts, after = checkpoint.facts, (self.spec, self.plan)
+
+        def outcome() -> int:
+            nonlocal after
+            if self._is_to_look and (facts["scales"] or facts["learned"]):
+                scales = scales_from_dict(facts["scales"])
+                spec = self.spec.columns.learned(self.spec, scales, facts["learned"])
+                after = spec, self._plan_after(spec)
+            return of_outcome(*after)
+
         digest = functools.partial(self._digest, to_run=not checkpoint.is_finished)
-        self.run_log.continue_from(checkpoint, digest, self._digest_anywhere)
-        facts = checkpoint.facts
-        if self._is_to_look and (facts["scales"] or facts["learned"]):
-            scales = scales_from_dict(facts["scales"])
-            self._go_on_with(self.spec.columns.learned(self.spec, scales, facts["learned"]))
+        self.run_log.continue_from(checkpoint, digest, self._digest_anywhere, outcome)
+        if after[0] is not self.spec:
+            self._go_on_with(after[0])
         history = [HistoryPoint(int(step), dict(metrics)) for step, metrics in facts["history"]]
         if checkpoint.is_finished:
             last = history[-1].metrics if history else {}
@@ -606,14 +616,3 @@ class PreparedFit:
             "schema": None if data.schema is None else data.schema.to_dict(),
             "scales": scales_to_dict(self.spec.scales),
         }
-
-
-def by_name(params: dict[str, Any]) -> dict[str, np.ndarray]:
-    """Parameters as ``{name: array}``; those of networks are named after their place in the
-    network.
-    """
-    return {
-        name + jax.tree_util.keystr(path): leaf
-        for name, value in params.items()
-        for path, leaf in jax.tree_util.tree_flatten_with_path(value)[0]
-    }

@@ -190,6 +190,7 @@ class RunLog:
             "settings": {
                 **self._plan.settings.as_arguments(),
                 **spec.run_settings(),
+                **spec.left_to_look,
                 "device": spec.settings.device,
             },
             "has_optimizer": spec.settings.optimizer is not None,
@@ -252,16 +253,27 @@ class RunLog:
         return " ".join(problem for problem in problems if problem)
 
     def continue_from(
-        self, checkpoint: Checkpoint, digest: Callable[[], str], anywhere: Callable[[], str]
+        self,
+        checkpoint: Checkpoint,
+        digest: Callable[[], str],
+        anywhere: Callable[[], str],
+        outcome: Callable[[], int],
     ) -> None:
         """Continue the run of ``checkpoint``.
 
         :param digest: as for ``begin``. :param anywhere: as for ``begin``; called on other devices
-            than the run's.
+            than the run's. :param outcome: returns ``digests.of_outcome`` of the look that the
+            checkpoint has; called last.
         :raises ArgumentError: naming ``path``, if it belongs to other records or another plan;
             ``data``, if the reads of the steps to come would show what those so far did not.
         """
-        if mismatch := self._mismatch(checkpoint, digest, anywhere):
+        mismatch = self._mismatch(checkpoint, digest, anywhere)
+        if not mismatch and checkpoint.facts["outcome"] != outcome():
+            mismatch = (
+                "a fit that chose other settings after its look, so the same noise would be added "
+                "to other sums; start a new fit"
+            )
+        if mismatch:
             raise ArgumentError("path", str(checkpoint.path), f"belongs to {mismatch}.")
         facts = checkpoint.facts
         self.hid_reads = facts["hides_reads"]

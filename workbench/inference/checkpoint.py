@@ -22,6 +22,7 @@ from workbench.noise.chacha20 import CHACHA20
 
 __all__ = [
     "arrays_of",
+    "by_name",
     "load_arrays",
     "load_facts",
     "load_state",
@@ -146,6 +147,17 @@ def arrays_of(state: DPVIState) -> dict[str, np.ndarray]:
         if _is_key(leaf)
         else np.asarray(leaf)
         for key_path, leaf in named
+    }
+
+
+def by_name(params: dict[str, Any]) -> dict[str, np.ndarray]:
+    """Parameters as ``{name: array}``; those of networks are named after their place in the
+    network.
+    """
+    return {
+        name + jax.tree_util.keystr(path): leaf
+        for name, value in params.items()
+        for path, leaf in jax.tree_util.tree_flatten_with_path(value)[0]
     }
 
 

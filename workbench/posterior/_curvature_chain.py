@@ -43,6 +43,8 @@ _ACCEPTED, _FEWEST_ACCEPTED = (0.7, 0.3)
 _STAYS = 0.1  # by what share of their 90 % range medians may differ between two rounds
 _FARTHEST = 12.0  # of logarithms from where they begin
 _BEYOND = np.array([0.3, 1, 2, 4, 8, 16, 32, 64, 128])  # nu less d - 1
+# where d is more than 40: nu of columns that are independent otherwise is several d
+_BEYOND_MANY = np.append(_BEYOND, [256, 512, 1024])
 # the prior of nu falls with this power of 1 + _BEYOND, or intervals of columns alike would be too
 # narrow
 _TOWARDS_FEW = 0.5
@@ -130,7 +132,8 @@ class _Chains:
         )
         is_log = np.concatenate([rows == columns, np.zeros(size, bool), np.ones(size, bool)])
         self._logs, self._farthest = np.flatnonzero(is_log), np.where(is_log, _FARTHEST, 1e3)
-        self._all_degrees = degrees = size - 1 + _BEYOND
+        self._beyond = _BEYOND if size <= 40 else _BEYOND_MANY
+        self._all_degrees = degrees = size - 1 + self._beyond
         halves = (
             degrees[:, None] - np.arange(size)
         ) / 2  # a diagonal entry of the factor is chi over the root of nu
@@ -144,7 +147,7 @@ class _Chains:
         self._constant = degrees * size / 2 * np.log(degrees / 2) - [
             multigammaln(nu / 2, size) for nu in degrees
         ]
-        self._constant -= _TOWARDS_FEW * np.log1p(_BEYOND)
+        self._constant -= _TOWARDS_FEW * np.log1p(self._beyond)
         # begin at a ridge regression, and take steps of about its errors
         spread, axes = np.linalg.eigh(points)  # in these axes, each entry of H has its own equation
         slopes = axes.T @ (np.eye(size) - products) @ axes / (1 + (spread[:, None] + spread) / 2)
@@ -250,7 +253,7 @@ class _Chains:
         """
         size, generator, current = self._size, self._generator, self._nu
         proposed = current + generator.choice([-1, 1], len(current))
-        inside = (proposed >= 0) & (proposed < len(_BEYOND))
+        inside = (proposed >= 0) & (proposed < len(self._beyond))
         proposed = np.where(inside, proposed, current)
         z, before = self._z.copy(), self._density(self._z) + self._constant[current]
         (mean, spread), (new_mean, new_spread) = (

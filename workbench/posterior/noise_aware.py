@@ -57,9 +57,8 @@ __all__ = [
     "prior_of",
 ]
 
-# quantities; the correlations of d of them take d^2 / 2 unknowns, and the cube of that in time
-LARGEST = 40
-_LARGEST_JOINT = 100  # with those that are not released; their Markov chains take the cube of it
+LARGEST = 100  # quantities; the Markov chains of their curvature take the cube of it in time
+_LARGEST_JOINT = 120  # with those that are not released; their chains take the cube of it, too
 _MIXTURES = ("MixtureSameFamily", "MixtureGeneral")
 _FEWEST_STEPS = 10
 _BLOCK = 512  # most draws at once

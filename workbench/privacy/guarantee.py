@@ -75,8 +75,8 @@ _LOOK = (
     "{noise:g} times the most that one of them can move the counts."
 )
 _SINGLE_RELEASES = {
-    "sums": "The guarantee comes from {one} of sums over all records: the vector of "
-    "column products of each record was",
+    "sums": "The guarantee comes from {one} of sums over all records: the vector that "
+    "each record adds to them was",
     "counts": "The guarantee comes from {one} of counts over all records: the counts "
     "that a record adds 1 to form a vector",
     "scores": "The guarantee comes from {one} of scores of a fit: what each record "

@@ -15,8 +15,8 @@ from workbench.clipping.separation import PrivacyModelError
 from workbench.fitting.baseline import noiseless, noiseless_hyper
 from workbench.fitting.evaluation import evaluation_key, metrics_of
 from workbench.fitting.functions import CompiledFunctions
-from workbench.fitting.prepared import by_name
 from workbench.inference.bringing import require_room
+from workbench.inference.checkpoint import by_name
 from workbench.inference.compiling import interval_of
 from workbench.inference.running_moments import arrays_of
 from workbench.inference.state import DPVIState, Hyperparameters

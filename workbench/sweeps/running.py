@@ -24,7 +24,6 @@ from workbench.clipping.separation import PrivacyModelError
 from workbench.fitting.baseline import noiseless, noiseless_hyper
 from workbench.fitting.evaluation import Outputs, evaluation_key, evaluation_of, metrics_of
 from workbench.fitting.functions import CompiledFunctions
-from workbench.fitting.prepared import by_name
 from workbench.fitting.spec import FitSpec, is_array
 from workbench.inference.batched import (
     BatchedProgram,
@@ -34,6 +33,7 @@ from workbench.inference.batched import (
     starting_states,
     unconstrained,
 )
+from workbench.inference.checkpoint import by_name
 from workbench.inference.running_moments import arrays_of
 from workbench.inference.state import DPVIState, Hyperparameters
 from workbench.inference.training import all_finite
