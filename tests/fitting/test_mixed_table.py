@@ -53,6 +53,13 @@ def test_it_is_one_release_of_all_records(fitted):
     assert list(fitted.metrics) == ["log_likelihood"]
 
 
+@pytest.mark.parametrize("size", [2, 4])
+def test_tables_of_as_many_records_as_levels_are_fitted(size):
+    table = frame(size)[["ill", "ward"]]
+    data = data_of(table, {name: SCHEMA[name] for name in table})
+    assert fit(data, delta=1e-3).params["sums"].shape == (8,)
+
+
 def test_what_is_released_is_the_counts_up_to_the_noise(fitted):
     """With a noise of about 2 records; a false alarm in a million."""
     table = frame()

@@ -41,11 +41,13 @@ _TABLES = 400  # that are made up
 class Margins(NamedTuple):
     """What the noised counts of all columns say.
 
-    :param probabilities: of the levels of each column. :param total: of all records.
+    :param probabilities: of the levels of each column. :param smooth: the same, nearer to each
+        other by as much as noise moved them apart. :param total: of all records.
     :param deviation: of the noise of each count. :param error: of the total.
     """
 
     probabilities: list[np.ndarray]
+    smooth: list[np.ndarray]
     total: float
     deviation: float
     error: float
@@ -102,7 +104,9 @@ class PairScores:
         precisions = 1 / np.array(self.levels)
         total = max(float(np.average([np.sum(block) for block in blocks], weights=precisions)), 1.0)
         error = deviation / math.sqrt(precisions.sum())
-        return Margins([_shares(block, total) for block in blocks], total, deviation, error)
+        smooth = [_shares(_shrunk(block, deviation), total) for block in blocks]
+        shares = [_shares(block, total) for block in blocks]
+        return Margins(shares, smooth, total, deviation, error)
 
     def references(self, margins: Margins, per_record: int) -> list[np.ndarray]:
         """The tables of independent columns in whole spacings, int64[cells] for each pair."""
@@ -129,9 +133,7 @@ class PairScores:
         z = float(ndtri(1 - _FALSE / max(len(self.pairs), 1)))
         means, limits, deviations = np.zeros((3, len(self.pairs)))
         for number, (a, b) in enumerate(self.pairs):
-            made_up = _of_independent(
-                margins.probabilities[a], margins.probabilities[b], margins, generator
-            )
+            made_up = _of_independent(margins.smooth[a], margins.smooth[b], margins, generator)
             means[number], spread = made_up.mean(), math.hypot(made_up.std(), deviation)
             skewness = max(float(np.mean((made_up - means[number]) ** 3)) / spread**3, 0.0)
             # a table of few cells has a skewed score (Cornish and Fisher 1938)
@@ -153,6 +155,16 @@ def _shares(counts: np.ndarray, total: np.ndarray | float) -> np.ndarray:
     last = np.sum(ordered > shifts, axis=-1, keepdims=True) - 1
     nearest: np.ndarray = np.maximum(counts - np.take_along_axis(shifts, last, -1), 0) / totals
     return nearest
+
+
+def _shrunk(counts: np.ndarray, deviation: float) -> np.ndarray:
+    """Noised counts, moved towards their mean (James and Stein 1961): as they are they would vary
+    by the noise, and once more by that of made-up tables.
+    """
+    away = counts - np.mean(counts)
+    noise = (len(counts) - 1) * deviation**2
+    moved: np.ndarray = counts - away * min(1.0, noise / max(float(away @ away), 1e-300))
+    return moved
 
 
 def _of_independent(

@@ -14,7 +14,7 @@ __all__ = ["marginals_of"]
 # deviations of the noise that an average cell has in records at least, in a pair that may be
 # independent and in a marginal of three columns
 _UNCLEAR, _TRIPLES = 5.0, 20.0
-_QUICK = 600  # cells of all marginals, of which more take a minute
+_QUICK = 500  # cells of all marginals, of which more take a minute
 
 
 def marginals_of(

@@ -131,7 +131,9 @@ def codes_of(levels: Sequence[Mapping[str, Any]], x: jax.Array) -> jax.Array:
     """The level in each column of records, int[B, D]. :param x: float[B, features]."""
     codes, start = [], 0
     for column in levels:
-        features, widths = np.array(column["features"], np.float32), np.array(column["widths"])
+        # no axis of a constant is as long as there are records: it would be taken for theirs
+        features = jnp.asarray(np.array(column["features"], np.float32)[None])[0]
+        widths = np.array(column["widths"])
         encoded = x[:, start : start + features.shape[1]]
         start += features.shape[1]
         bins = np.count_nonzero(widths)
@@ -140,7 +142,7 @@ def codes_of(levels: Sequence[Mapping[str, Any]], x: jax.Array) -> jax.Array:
             code = jnp.where(encoded[:, -1] >= 0.5, bins, code) if bins < len(widths) else code
         else:
             # the nearest, by a product, because columns may have a thousand levels
-            code = jnp.argmax(encoded @ features.T - np.square(features).sum(axis=1) / 2, axis=1)
+            code = jnp.argmax(encoded @ features.T - jnp.square(features).sum(axis=1) / 2, axis=1)
         codes.append(code)
     return jnp.stack(codes, axis=1)
 
