@@ -15,7 +15,7 @@ from workbench.data.dependence import PairScores
 from workbench.fitting import marginals
 from workbench.fitting.marginals import share_for
 from workbench.fitting.prepared import PreparedFit
-from workbench.fitting.spec import FitSpec
+from workbench.fitting.run_log import RunLog
 from workbench.ledger.ledger import Ledger
 from workbench.models.chosen_marginals import marginals_of
 from workbench.models.joint_cells import in_order
@@ -163,7 +163,7 @@ def resumed_after_death(folder, monkeypatch, clip=None):
             on_snapshot=lambda snapshot: released.append(snapshot.params["sums"]),
         )
         if clip is not None:
-            patched.setattr(FitSpec, "left_to_look", {"clip": clip})
+            patched.setattr(RunLog, "_left_to_look", lambda _: {"clip": clip})
         with pytest.raises(KeyboardInterrupt):
             wb.fit("mixed_table", data, **arguments(execution=execution))
     return 400.0 * released[-1], wb.resume(folder, data=data)

@@ -161,10 +161,8 @@ def _shrunk(counts: np.ndarray, deviation: float) -> np.ndarray:
     """Noised counts, moved towards their mean (James and Stein 1961): as they are they would vary
     by the noise, and once more by that of made-up tables.
     """
-    away = counts - np.mean(counts)
-    noise = (len(counts) - 1) * deviation**2
-    moved: np.ndarray = counts - away * min(1.0, noise / max(float(away @ away), 1e-300))
-    return moved
+    away, noise = counts - np.mean(counts), (len(counts) - 1) * deviation**2
+    return np.asarray(counts - away * min(1.0, noise / max(float(away @ away), 1e-300)))
 
 
 def _of_independent(

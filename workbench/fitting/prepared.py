@@ -331,16 +331,13 @@ class PreparedFit:
         self._go_on_with(self.spec.columns.looked(self.spec, self.plan, self.key))
 
     def _go_on_with(self, spec: FitSpec) -> None:
-        self.plan, self.spec = self._plan_after(spec), spec
+        self.plan, self.spec = spec.plan_after_look(self.plan), spec
         key = child_key(self.key, Purpose.STEPS_AFTER_LOOK)
         self.key = child_key(key, of_outcome(spec, self.plan))
         self.step, self.state = self.spec.begin(self.plan, self.key)
         self.functions = CompiledFunctions(self.step, self.spec)
         for name in ("on_device", "hyper", "evaluator", "_uncompiled_program"):
             vars(self).pop(name, None)
-
-    def _plan_after(self, spec: FitSpec) -> PrivacyPlan:
-        return self.plan.after_look(spec.privacy, spec.data.num_train, is_vacant=spec.is_vacant)
 
     def _kept(self) -> contextlib.AbstractContextManager[None]:
         return _compiled.kept(self.data.is_public and self.data.evaluation_is_public)
@@ -441,20 +438,12 @@ class PreparedFit:
         """
         if self.has_begun:
             raise RuntimeError("this fit has run already: prepare another one.")
-        facts, after = checkpoint.facts, (self.spec, self.plan)
-
-        def outcome() -> int:
-            nonlocal after
-            if self._is_to_look and (facts["scales"] or facts["learned"]):
-                scales = scales_from_dict(facts["scales"])
-                spec = self.spec.columns.learned(self.spec, scales, facts["learned"])
-                after = spec, self._plan_after(spec)
-            return of_outcome(*after)
-
         digest = functools.partial(self._digest, to_run=not checkpoint.is_finished)
-        self.run_log.continue_from(checkpoint, digest, self._digest_anywhere, outcome)
-        if after[0] is not self.spec:
-            self._go_on_with(after[0])
+        self.run_log.continue_from(checkpoint, digest, self._digest_anywhere)
+        facts = checkpoint.facts
+        if self._is_to_look and (facts["scales"] or facts["learned"]):
+            scales = scales_from_dict(facts["scales"])
+            self._go_on_with(self.spec.columns.learned(self.spec, scales, facts["learned"]))
         history = [HistoryPoint(int(step), dict(metrics)) for step, metrics in facts["history"]]
         if checkpoint.is_finished:
             last = history[-1].metrics if history else {}

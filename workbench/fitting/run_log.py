@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from workbench._validate import ArgumentError, location
+from workbench.data.look import scales_from_dict
 from workbench.fitting import checkpoints
 from workbench.fitting.checkpoints import Checkpoint, Checkpoints
-from workbench.fitting.digests import FORMAT, repeats_exactly
+from workbench.fitting.digests import FORMAT, of_outcome, repeats_exactly
 from workbench.fitting.spec import FitSpec
 from workbench.inference.state import DPVIState
 from workbench.ledger.fingerprint import secret_key
@@ -190,12 +191,29 @@ class RunLog:
             "settings": {
                 **self._plan.settings.as_arguments(),
                 **spec.run_settings(),
-                **spec.left_to_look,
+                **self._left_to_look(),
                 "device": spec.settings.device,
             },
             "has_optimizer": spec.settings.optimizer is not None,
             "origin": self._origin,
         }
+
+    def _left_to_look(self) -> dict[str, None]:
+        """Settings that nobody chose, and that are chosen after a look of the run: a fit that is
+        taken up before must choose them again.
+        """
+        request, names = self._spec.request, ("clip", "learning_rate", "average")
+        looks = bool(self._spec.privacy.look)
+        return {name: None for name in names if looks and getattr(request, name) is None}
+
+    def _outcome(self, facts: Mapping[str, Any]) -> int:
+        """``digests.of_outcome`` of this fit with what a checkpoint's look has learned."""
+        spec, plan = self._spec, self._plan
+        if plan.look is not None and (facts["scales"] or facts["learned"]):
+            scales = scales_from_dict(facts["scales"])
+            spec = spec.columns.learned(spec, scales, facts["learned"])
+            plan = spec.plan_after_look(plan)
+        return of_outcome(spec, plan)
 
     def before_chunk(
         self, state: DPVIState, limit: int, progress: Callable[[], Mapping[str, Any]]
@@ -253,27 +271,16 @@ class RunLog:
         return " ".join(problem for problem in problems if problem)
 
     def continue_from(
-        self,
-        checkpoint: Checkpoint,
-        digest: Callable[[], str],
-        anywhere: Callable[[], str],
-        outcome: Callable[[], int],
+        self, checkpoint: Checkpoint, digest: Callable[[], str], anywhere: Callable[[], str]
     ) -> None:
         """Continue the run of ``checkpoint``.
 
         :param digest: as for ``begin``. :param anywhere: as for ``begin``; called on other devices
-            than the run's. :param outcome: returns ``digests.of_outcome`` of the look that the
-            checkpoint has; called last.
+            than the run's.
         :raises ArgumentError: naming ``path``, if it belongs to other records or another plan;
             ``data``, if the reads of the steps to come would show what those so far did not.
         """
-        mismatch = self._mismatch(checkpoint, digest, anywhere)
-        if not mismatch and checkpoint.facts["outcome"] != outcome():
-            mismatch = (
-                "a fit that chose other settings after its look, so the same noise would be added "
-                "to other sums; start a new fit"
-            )
-        if mismatch:
+        if mismatch := self._mismatch(checkpoint, digest, anywhere):
             raise ArgumentError("path", str(checkpoint.path), f"belongs to {mismatch}.")
         facts = checkpoint.facts
         self.hid_reads = facts["hides_reads"]
@@ -316,6 +323,11 @@ class RunLog:
             return (
                 "another plan, version, model or kind of machine, so the result would differ; "
                 "start a new fit"
+            )
+        if facts["outcome"] != self._outcome(facts):
+            return (
+                "a fit that chose other settings after its look, so the same noise would be added "
+                "to other sums; start a new fit"
             )
         if facts["plan"] != self._digest and checkpoint.repeats:
             return (

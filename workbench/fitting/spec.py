@@ -306,13 +306,9 @@ class FitSpec:
             "device": f"{', '.join(map(_named, self.devices))} ({self.device.device_kind})",
         }
 
-    @property
-    def left_to_look(self) -> dict[str, None]:
-        """Settings that nobody chose, and that are chosen after a look of the run: a fit that is
-        taken up before must choose them again.
-        """
-        chosen = ("clip", "learning_rate", "average") if self.privacy.look else ()
-        return {name: None for name in chosen if getattr(self.request, name) is None}
+    def plan_after_look(self, plan: PrivacyPlan) -> PrivacyPlan:
+        """The plan of a fit with what a look has learned. :param plan: before it."""
+        return plan.after_look(self.privacy, self.data.num_train, is_vacant=self.is_vacant)
 
     def program_key(self, plan: PrivacyPlan) -> Hashable:
         """Equal for fits whose steps are one compiled program with other

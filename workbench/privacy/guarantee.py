@@ -75,11 +75,11 @@ _LOOK = (
     "{noise:g} times the most that one of them can move the counts."
 )
 _SINGLE_RELEASES = {
-    "sums": "The guarantee comes from {one} of sums over all records: the vector that "
+    "sums": "The guarantee comes from {release} of sums over all records: the vector that "
     "each record adds to them was",
-    "counts": "The guarantee comes from {one} of counts over all records: the counts "
+    "counts": "The guarantee comes from {release} of counts over all records: the counts "
     "that a record adds 1 to form a vector",
-    "scores": "The guarantee comes from {one} of scores of a fit: what each record "
+    "scores": "The guarantee comes from {release} of scores of a fit: what each record "
     "adds to counts and sums forms a vector",
 }
 _AGAINST_STORAGE = (
@@ -447,8 +447,8 @@ class Guarantee:
             f"{minibatches}, {self._gradients}"
         )
         if self.released != "gradients":
-            one = "a release" if self.look_noise else "a single release,"
-            origin = _SINGLE_RELEASES[self.released].format(one=one)
+            release = "a release" if self.look_noise else "a single release,"
+            origin = _SINGLE_RELEASES[self.released].format(release=release)
         if self.released in ("counts", "scores"):
             clipped = f"of norm {self.clip:g} at most"
         lines = [
