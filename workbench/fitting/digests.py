@@ -148,8 +148,8 @@ def _of_steps(spec: FitSpec, without: Sequence[str]) -> dict[str, Any]:
 
 
 def of_outcome(spec: FitSpec, plan: PrivacyPlan) -> int:
-    """31 bits of what a look learned and what was chosen by it: no secret, and the same on all
-    devices.
+    """31 bits of what a look learned and what was chosen by it: the same on all devices, and of
+    nothing that a checkpoint does not show, or its readers could test guesses.
 
     Keys of noise follow from it. Otherwise a run that is taken up before its first step, and
     chooses another C, would add the same draws in another size, and what it hides could be solved
@@ -157,7 +157,6 @@ def of_outcome(spec: FitSpec, plan: PrivacyPlan) -> int:
     """
     facts = {
         "privacy": asdict(plan.settings),
-        "sampler": repr(plan.sampler),
         "mechanism": repr(plan.mechanism),
         "settings": _of_steps(spec, (*_NOT_OF_THE_STEPS, *_OF_DEVICES)),
         "scales": scales_to_dict(spec.scales),
