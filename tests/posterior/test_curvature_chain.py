@@ -201,6 +201,7 @@ def test_a_dither_grows_with_the_noise_as_far_as_gradients_are_straight_and_prio
     wanted = 8 * 50 / 700**0.5 / (1000 * 0.75**2 / 4)
     np.testing.assert_allclose(some, np.minimum(wanted, reach), rtol=1e-6)
     np.testing.assert_allclose(much, np.minimum(3 / 1.5, reach), rtol=1e-6)
+    np.testing.assert_array_equal(dither(np.ones(41), 50.0, 700.0, 1000, 1.5, 1.0), np.zeros(41))
     of_minibatches = math.sqrt(9 * 1000 * 0.75**2 / 4)  # q = .1
     for own in (0.0, 50.0):
         wanted = dither(reach, math.hypot(own, of_minibatches), 700.0, 1000, 1.5, 1.0)

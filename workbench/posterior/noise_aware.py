@@ -62,8 +62,9 @@ _LARGEST_JOINT = 120  # with those that are not released; their chains take the 
 _MIXTURES = ("MixtureSameFamily", "MixtureGeneral")
 _FEWEST_STEPS = 10
 _BLOCK = 512  # most draws at once
-# dither, in units of what the noise would move, and its largest product with C
-_OF_NOISE, _STRAIGHT = (8.0, 3.0)
+# dither, in units of what the noise would move, and its largest product with C; of how many
+# quantities at most: points of more are apart anyway, and moved further they predict worse
+_OF_NOISE, _STRAIGHT, _DITHERED = (8.0, 3.0, 40)
 
 
 class Prior(NamedTuple):
@@ -236,12 +237,14 @@ def dither(
     epsilon. The size of H is guessed as N (C / 2)^2 / d: by the information identity it is the sum
     of squares of the records' gradients, which are taken to be half as long as C. u moves no
     farther than the prior is wide, nor by more than 3 / C: there the log-likelihood of a record
-    changes by about 1, and beyond it gradients do not follow straight lines.
+    changes by about 1, and beyond it gradients do not follow straight lines. Where there are many
+    quantities it does not move.
 
     :param reach: of the step. :param step_noise: sigma C / q. :param steps: n, those whose moments
         will count.
     :param num_records: N. :param clip: C. :param sampling_rate: q.
     """
+    reach = np.where(len(reach) > _DITHERED, 0.0, reach)
     guessed = num_records * (clip / 2) ** 2 / len(reach)
     with np.errstate(over="ignore"):
         noise = np.hypot(step_noise, np.sqrt(_of_minibatches(sampling_rate) * guessed))
