@@ -534,12 +534,12 @@ def test_an_edited_checkpoint_is_not_opened(part, monkeypatch, tmp_path):
         checkpoints.newest(folder).arrays()
 
 
-@pytest.mark.parametrize("number", [1, 2, 3, 5, None, "4"])
+@pytest.mark.parametrize("number", [1, 2, 3, 4, 6, None, "5"])
 def test_a_checkpoint_of_another_format_is_refused_with_what_to_do(number):
     folder = a_run(format=number)
     with pytest.raises(
         ArgumentError,
-        match=r"must be a checkpoint of format 4: start a new fit, and forget this one",
+        match=r"must be a checkpoint of format 5: start a new fit, and forget this one",
     ):
         wb.resume(folder)
 
