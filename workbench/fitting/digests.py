@@ -30,14 +30,7 @@ from workbench.inference.state import DPVIState
 from workbench.ledger.fingerprint import secret_key
 from workbench.privacy.plan import PrivacyPlan
 
-__all__ = [
-    "FORMAT",
-    "Digests",
-    "content",
-    "keyed",
-    "of_outcome",
-    "repeats_exactly",
-]
+__all__ = ["FORMAT", "Digests", "content", "keyed", "of_outcome", "repeats_exactly"]
 
 FORMAT = 5  # format version of checkpoint files
 

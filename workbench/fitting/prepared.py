@@ -20,7 +20,7 @@ from workbench import _compiled, _memory, _validate
 from workbench._validate import ArgumentError
 from workbench._versions import versions
 from workbench.data import Dataset
-from workbench.data.look import scales_from_dict, scales_to_dict
+from workbench.data.look import scales_to_dict
 from workbench.fitting.checkpoints import Checkpoint
 from workbench.fitting.digests import Digests, of_outcome
 from workbench.fitting.estimation import Inferred, Metrics
@@ -441,9 +441,8 @@ class PreparedFit:
         digest = functools.partial(self._digest, to_run=not checkpoint.is_finished)
         self.run_log.continue_from(checkpoint, digest, self._digest_anywhere)
         facts = checkpoint.facts
-        if self._is_to_look and (facts["scales"] or facts["learned"]):
-            scales = scales_from_dict(facts["scales"])
-            self._go_on_with(self.spec.columns.learned(self.spec, scales, facts["learned"]))
+        if (looked := self.run_log.after_look(facts)) is not self.spec:
+            self._go_on_with(looked)
         history = [HistoryPoint(int(step), dict(metrics)) for step, metrics in facts["history"]]
         if checkpoint.is_finished:
             last = history[-1].metrics if history else {}

@@ -202,18 +202,23 @@ class RunLog:
         """Settings that nobody chose, and that are chosen after a look of the run: a fit that is
         taken up before must choose them again.
         """
-        request, names = self._spec.request, ("clip", "learning_rate", "average")
-        looks = bool(self._spec.privacy.look)
-        return {name: None for name in names if looks and getattr(request, name) is None}
+        names = ("clip", "learning_rate", "average") if self._spec.privacy.look else ()
+        return {name: None for name in names if getattr(self._spec.request, name) is None}
+
+    def after_look(self, facts: Mapping[str, Any]) -> FitSpec:
+        """The fit with what the look of a checkpoint has learned; as it was, without a look.
+
+        :param facts: of the checkpoint.
+        """
+        spec = self._spec
+        if not spec.privacy.look or not (facts["scales"] or facts["learned"]):
+            return spec
+        return spec.columns.learned(spec, scales_from_dict(facts["scales"]), facts["learned"])
 
     def _outcome(self, facts: Mapping[str, Any]) -> int:
         """``digests.of_outcome`` of this fit with what a checkpoint's look has learned."""
-        spec, plan = self._spec, self._plan
-        if plan.look is not None and (facts["scales"] or facts["learned"]):
-            scales = scales_from_dict(facts["scales"])
-            spec = spec.columns.learned(spec, scales, facts["learned"])
-            plan = spec.plan_after_look(plan)
-        return of_outcome(spec, plan)
+        spec, plan = self.after_look(facts), self._plan
+        return of_outcome(spec, plan if spec is self._spec else spec.plan_after_look(plan))
 
     def before_chunk(
         self, state: DPVIState, limit: int, progress: Callable[[], Mapping[str, Any]]

@@ -132,8 +132,8 @@ class _Chains:
         )
         is_log = np.concatenate([rows == columns, np.zeros(size, bool), np.ones(size, bool)])
         self._logs, self._farthest = np.flatnonzero(is_log), np.where(is_log, _FARTHEST, 1e3)
-        self._beyond = _BEYOND if size <= 40 else _BEYOND_MANY
-        self._all_degrees = degrees = size - 1 + self._beyond
+        beyond = _BEYOND if size <= 40 else _BEYOND_MANY
+        self._all_degrees = degrees = size - 1 + beyond
         halves = (
             degrees[:, None] - np.arange(size)
         ) / 2  # a diagonal entry of the factor is chi over the root of nu
@@ -147,7 +147,7 @@ class _Chains:
         self._constant = degrees * size / 2 * np.log(degrees / 2) - [
             multigammaln(nu / 2, size) for nu in degrees
         ]
-        self._constant -= _TOWARDS_FEW * np.log1p(self._beyond)
+        self._constant -= _TOWARDS_FEW * np.log1p(beyond)
         # begin at a ridge regression, and take steps of about its errors
         spread, axes = np.linalg.eigh(points)  # in these axes, each entry of H has its own equation
         slopes = axes.T @ (np.eye(size) - products) @ axes / (1 + (spread[:, None] + spread) / 2)
@@ -253,7 +253,7 @@ class _Chains:
         """
         size, generator, current = self._size, self._generator, self._nu
         proposed = current + generator.choice([-1, 1], len(current))
-        inside = (proposed >= 0) & (proposed < len(self._beyond))
+        inside = (proposed >= 0) & (proposed < len(self._all_degrees))
         proposed = np.where(inside, proposed, current)
         z, before = self._z.copy(), self._density(self._z) + self._constant[current]
         (mean, spread), (new_mean, new_spread) = (
