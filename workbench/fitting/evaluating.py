@@ -145,12 +145,10 @@ class Question(Protocol):
     @property
     def distance(self) -> float:
         """How far a record moves the numbers at most."""
-        ...
 
     @property
     def draws(self) -> int:
         """How many numbers get noise."""
-        ...
 
     def answer(
         self,
@@ -163,7 +161,6 @@ class Question(Protocol):
 
         :param views: the records as each fit's model takes them. :param rows: as of ``Predicted``.
         """
-        ...
 
 
 @dataclass(frozen=True)
