@@ -78,81 +78,25 @@ class Brought:
     sampler: Sampler
     steps: int
 
-    @property
-    def name(self) -> str:
-        """That of the sampler."""
-        return self.sampler.name
+    ascends = False  # rows of several steps are one after another
+    preparation = None  # minibatches were drawn
 
     @property
     def num_records(self) -> int:
         """Rows that were brought."""
-        return self.steps * self.capacity
-
-    @property
-    def public_size(self) -> int:
-        """That of the sampler."""
-        return self.sampler.public_size
-
-    @property
-    def sampling_rate(self) -> float:
-        """q of the sampler."""
-        return self.sampler.sampling_rate
-
-    @property
-    def capacity(self) -> int:
-        """M of the sampler."""
-        return self.sampler.capacity
-
-    @property
-    def words(self) -> int:
-        """Of the sampler, so that noise comes from the same words of a step's stream."""
-        return self.sampler.words
-
-    @property
-    def has_random_size(self) -> bool:
-        """That of the sampler."""
-        return self.sampler.has_random_size
-
-    @property
-    def ascends(self) -> bool:
-        """False: rows of several steps are one after another."""
-        return False
-
-    @property
-    def preparation(self) -> None:
-        """None: minibatches were drawn."""
-
-    @property
-    def remark(self) -> str:
-        """That of the sampler."""
-        return self.sampler.remark
-
-    @property
-    def total_variation(self) -> float:
-        """That of the sampler."""
-        return self.sampler.total_variation
-
-    def usual_size(self, minibatches: int = 1) -> int:
-        """That of the sampler."""
-        return self.sampler.usual_size(minibatches)
+        return self.steps * self.sampler.capacity
 
     def minibatch(self, mask: jax.Array, number: jax.Array) -> Minibatch:
         """The minibatch of step ``number``, 0 .. steps - 1. :param mask: bool[steps, M], of
         ``sampler``'s minibatches.
         """
-        index = jnp.clip(number, 0, self.steps - 1).astype(jnp.int32)
-        return Minibatch(
-            index * np.int32(self.capacity) + jnp.arange(self.capacity, dtype=jnp.int32),
-            mask[index],
-        )
+        index, capacity = jnp.clip(number, 0, self.steps - 1).astype(jnp.int32), mask.shape[1]
+        indices = index * np.int32(capacity) + jnp.arange(capacity, dtype=jnp.int32)
+        return Minibatch(indices, mask[index])
 
-    def draw(self, key: jax.Array) -> Minibatch:
-        """That of the sampler's records."""
-        return self.sampler.draw(key)
-
-    def draw_from(self, words: jax.Array, key: jax.Array, number: jax.Array) -> Minibatch:
-        """That of the sampler's records."""
-        return self.sampler.draw_from(words, key, number)
+    def __getattr__(self, name: str) -> Any:
+        """All else is the sampler's: noise comes from the same words of a step's stream."""
+        return getattr(self.sampler, name)
 
 
 class DrawnAhead:

@@ -124,21 +124,14 @@ class RunScreen(Screen):
         """
         boxes = [field.box for field in (*long, *short)]
         for index, box in enumerate(boxes):
-            box.add_class("dpvi-field")
-            if index < len(long):
-                box.add_class("dpvi-long")
-            if index < len(words):
-                box.add_class("dpvi-worded")
+            fields.set_style(fields.styled(box, "dpvi-field"), "dpvi-long", index < len(long))
+            fields.set_style(box, "dpvi-worded", index < len(words))
         sentence = [widget for pair in zip(words, boxes, strict=False) for widget in pair]
-        bar, actions = (
-            widgets.Box([*sentence, *boxes[len(words) :]]),
-            widgets.Box([self.run.buttons, status]),
-        )
-        bar.add_class("dpvi-bar")
-        actions.add_class("dpvi-actions")
+        bar = fields.styled(widgets.Box([*sentence, *boxes[len(words) :]]), "dpvi-bar")
         fields.set_style(bar, "dpvi-sentence", bool(words))
-        problems = widgets.Box([*(field.error_line for field in long), *errors])
-        problems.add_class("dpvi-problems")
+        lines = [*(field.error_line for field in long), *errors]
+        problems = fields.styled(widgets.Box(lines), "dpvi-problems")
+        actions = fields.styled(widgets.Box([self.run.buttons, status]), "dpvi-actions")
         return widgets.VBox([bar, problems, actions])
 
     def _open_part(self, title: str) -> None:
