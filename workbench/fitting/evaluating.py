@@ -20,8 +20,8 @@ from workbench.data.schema import as_table
 from workbench.data.undeclared import Table, by_type
 from workbench.fitting.groups import of
 from workbench.fitting.scoring import NO_SCORES, fields_of
-from workbench.fitting.settings import Noted, about, check_all, described, setting, takes
-from workbench.fitting.single_release import charged, promised
+from workbench.fitting.settings import described, setting, takes
+from workbench.fitting.single_release import SingleRelease, charged, promised
 from workbench.fitting.undeclared import id_of_table
 from workbench.inference.state import Purpose
 from workbench.ledger.ledger import DatasetId
@@ -49,7 +49,7 @@ _DENSITY = Numbers(0.0, 1.0, has_errors=False)  # of which only densities are re
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class EvaluateArguments(Noted):
+class EvaluateArguments(SingleRelease):
     """The arguments of ``evaluate``."""
 
     result: FitResult = field(metadata=described("the fit that is evaluated"))
@@ -60,27 +60,14 @@ class EvaluateArguments(Noted):
         )
     )
     _: KW_ONLY
-    epsilon: float = field(
-        metadata=described(
-            "privacy loss of the evaluation", about("epsilon").check, changes_guarantee=True
-        )
-    )
     against: FitResult | None = setting(
         None, "another fit, whose log-likelihood is taken off that of ``result``"
     )
-    delta: float | None = of("delta")
-    num_records: int | None = of("num_records")
-    seed: int | None = of("seed")
-    unit_id: Any = of("unit_id")
-    max_rows: int | None = of("max_rows")
-    missing: Any = of("missing")
     name: str | None = of("name")
-    ledger: Any = of("ledger")
-    over_cap: str | None = of("over_cap")
 
     def __post_init__(self) -> None:
         """Check every value. :raises ArgumentError: naming the argument and its value."""
-        check_all(self)
+        super().__post_init__()
         for name, fit in (("result", self.result), ("against", self.against)):
             if not isinstance(fit, FitResult) and not (name == "against" and fit is None):
                 raise _validate.ArgumentError(name, fit, "must be the result of a fit.")
@@ -278,7 +265,7 @@ def evaluate(request: EvaluateArguments) -> Evaluation:
     guarantee = replace(guarantee, caveats=(_OF_FITS, *guarantee.caveats))
     guarantee = guarantee.made_of("a fit that is scored", is_secret=secret)
     noise = plan.mechanism.noise_multiplier
-    with charged(request, data, guarantee, "evaluation", identity) as charge:
+    with charged(data, guarantee, "evaluation", identity, **request.of_ledger) as charge:
         released = question.answer(tuple(views), counts, charge.key, noise)
     return Evaluation(
         guarantee=guarantee,
