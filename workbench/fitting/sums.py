@@ -107,7 +107,7 @@ def of_table(
 
 
 def _doubt(drawn: gram_chain.Draws | joint_normal.Draws | joint_cells.Draws) -> str:
-    if drawn.have_settled:
+    if drawn.spread <= gram_chain.SETTLED:
         return ""
     return f"its Markov chains have not settled (R-hat {drawn.spread:.2f})"
 
