@@ -6,6 +6,7 @@ import functools
 import threading
 import time
 import traceback
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
@@ -39,7 +40,7 @@ _ACTIVE_SECONDS = 30.0
 _CLASSIFIERS = ("logistic", "hierarchical_logistic", "neural_classifier")
 
 
-class RunScreen(Screen):
+class RunScreen(Screen, ABC):
     """A screen that runs a fit or a sweep with the settings in its controls. Callbacks only set
     flags and start threads.
 
@@ -202,26 +203,26 @@ class RunScreen(Screen):
 
     # ---- controls --------------------------------------------------------------------------------
 
+    @abstractmethod
     def settings(self) -> Any:
         """The settings in the controls."""
-        raise NotImplementedError
 
+    @abstractmethod
     def problems(self) -> dict[str, str]:
         """``{argument: what is wrong with it}``, as far as is known without computing the plan."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _show_problems(self, problems: Mapping[str, str]) -> None:
         """Show each problem beside its field."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _follow_problems(self) -> None:
         """Show that the consequences are unknown, because the controls have problems."""
-        raise NotImplementedError
 
     # settings and sessions are of classes of their own in each screen
+    @abstractmethod
     def _follow(self, settings: Any) -> None:
         """Start to compute and show the consequences of ``settings``."""
-        raise NotImplementedError
 
     def _controls_changed(self) -> None:
         if not self._is_complete or self._closed:
@@ -309,12 +310,13 @@ class RunScreen(Screen):
             return not self._presenter.is_alive()
         return True
 
+    @abstractmethod
     def _show_begun(self) -> None:
-        raise NotImplementedError
+        """Show that a run has begun."""
 
+    @abstractmethod
     def _show_run(self, session: Any, resumed: bool) -> None:
         """Show a run until it has ended. Nothing else may write the traits of these widgets."""
-        raise NotImplementedError
 
     def _tell_active(self) -> None:
         """Tell the server now and then that this kernel is at work. It may end idle ones, and a
