@@ -250,9 +250,14 @@ class Ledger(Screen):
                 page.statement,
                 page.fits,
             )
-            self.cap.value = _cap_of(page.entry)
-            if page.entry.number != self._filled:
-                self._filled, cap = page.entry.number, page.entry.cap
+            entry, cap = page.entry, page.entry.cap
+            self.cap.value = markup.sentence(
+                f"{entry.name} has no cap."
+                if cap is None
+                else f"{entry.name}: at most {words.cap_words(cap)}. Reason: {entry.why}"
+            )
+            if entry.number != self._filled:
+                self._filled = entry.number
                 self.epsilon.value, self.delta.value = (
                     ("", "") if cap is None else (f"{cap.epsilon:g}", f"{cap.delta:g}")
                 )
@@ -438,11 +443,3 @@ def _share(used: float | None) -> str:
     if used > 1:
         return "more than 100 %" if math.isfinite(used) else "unknown"
     return words.percent(used)
-
-
-def _cap_of(entry: books.Entry) -> str:
-    if entry.cap is None:
-        return markup.sentence(f"{entry.name} has no cap.")
-    return markup.sentence(
-        f"{entry.name}: at most {words.cap_words(entry.cap)}. Reason: {entry.why}"
-    )
