@@ -8,7 +8,7 @@ import html
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import KW_ONLY, dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import jax
 import numpy as np
@@ -126,33 +126,12 @@ class Evaluation:
         return f"{self.table().to_html(float_format='%.4g')}<p>{statement}</p>"
 
 
-class Question(Protocol):
-    """What is released about records that a fit did not read."""
-
-    @property
-    def distance(self) -> float:
-        """How far a record moves the numbers at most."""
-
-    @property
-    def draws(self) -> int:
-        """How many numbers get noise."""
-
-    def answer(
-        self,
-        views: tuple[tuple[np.ndarray, ...], ...],
-        rows: np.ndarray | None,
-        key: jax.Array,
-        noise_multiplier: float,
-    ) -> Released:
-        """The release.
-
-        :param views: the records as each fit's model takes them. :param rows: as of ``Predicted``.
-        """
-
-
 @dataclass(frozen=True)
-class _Scores(Question):
-    """All scores of a fit, with a check of calibration where there is one."""
+class _Scores:
+    """All scores of a fit, with a check of calibration where there is one.
+
+    ``distance`` is how far a record moves the numbers at most, and ``draws`` how many get noise.
+    """
 
     result: FitResult
     outcome: Outcome
@@ -172,6 +151,10 @@ class _Scores(Question):
         key: jax.Array,
         noise_multiplier: float,
     ) -> Released:
+        """The release.
+
+        :param views: the records as each fit's model takes them. :param rows: as of ``Predicted``.
+        """
         (records,), predictor, ranks = views, self.result.predictor, None
         if self.outcome.has_ranks:
             seeds = stream(child_key(key, Purpose.RANKS), 0, 2 * len(records[0]))
@@ -182,7 +165,7 @@ class _Scores(Question):
 
 
 @dataclass(frozen=True)
-class _Difference(Question):
+class _Difference:
     """The mean difference of two fits' log predictive densities of a record, cut to 4 nats."""
 
     first: FitResult
@@ -277,7 +260,7 @@ def evaluate(request: EvaluateArguments) -> Evaluation:
 
 def _question(
     request: EvaluateArguments, viewed: Dataset, records: tuple[np.ndarray, ...]
-) -> Question:
+) -> _Scores | _Difference:
     """:param viewed: the data set as the model of ``result`` sees it. :param records: of it.
 
     :raises ArgumentError: naming ``result`` or ``against``, for a model without such scores."""
