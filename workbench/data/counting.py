@@ -57,17 +57,14 @@ class Counted(Protocol):
     @property
     def name(self) -> str:
         """The column."""
-        ...
 
     @property
     def size(self) -> int:
         """The number of its counts."""
-        ...
 
     @property
     def squared_sensitivity(self) -> int:
         """How many counts a record adds 1 to."""
-        ...
 
 
 class Numbers(NamedTuple):
