@@ -405,8 +405,7 @@ def _options(private_step: PrivateStep, calls: int, platform: str) -> dict[str, 
     """Options of the compiler for about so many steps; for few it does not optimise."""
     size = private_step.noise_size
     slower = _SLOWER + _SLOWER_EACH * size * private_step.sampler.usual_size()
-    level = 0 if calls * slower < _SOONER else 1
-    return compiler_options(platform, size, level, calls=calls)
+    return compiler_options(platform, size, int(calls * slower >= _SOONER), calls=calls)
 
 
 def _lowered(
