@@ -17,6 +17,11 @@ _LOCK = threading.Lock()  # two threads that both set the number and set it back
 def one_thread() -> Iterator[None]:
     """NumPy takes one thread of the process: for small matrices several take ten times the
     processor time, waiting.
+
+    While another thread is in such a block the number is 1 already, and is not waited for.
     """
-    with _LOCK, threadpool_limits(1, "blas"):
+    with contextlib.ExitStack() as stack:
+        if _LOCK.acquire(blocking=False):
+            stack.callback(_LOCK.release)
+            stack.enter_context(threadpool_limits(1, "blas"))
         yield

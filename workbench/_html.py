@@ -16,8 +16,10 @@ __all__ = [
     "box",
     "code",
     "escape",
+    "heading",
     "note",
     "page",
+    "paragraph",
     "quiet",
     "sentence",
     "style",
@@ -27,6 +29,16 @@ __all__ = [
 # Outside a screen the second colour counts.
 INK, QUIET = "var(--dpvi-ink, inherit)", "var(--dpvi-quiet, inherit)"
 BORDER = "var(--dpvi-border, #8c959f)"
+
+
+def paragraph(text: str, after: str = "") -> str:
+    """A paragraph of a page. :param after: HTML at its end."""
+    return f"<p>{escape(text)}{after}</p>"
+
+
+def heading(text: str) -> str:
+    """The title of a part of a page."""
+    return f"<h2>{escape(text)}</h2>"
 
 
 def sentence(text: str) -> str:

@@ -228,7 +228,7 @@ def test_a_fit_on_the_scales_of_a_seeded_look_says_that_its_seed_tells_them(fram
         monkeypatch.setattr(cross_validation, "charged", charge)
         with pytest.raises(TypeError):  # before the first step
             wb.cross_validate("y ~ a + b", frame, **arguments(look=look, execution=wb.Execution()))
-        for promise in (prepared.guarantee(60), again.guarantee(60), charge.call_args.args[2]):
+        for promise in (prepared.guarantee(60), again.guarantee(60), charge.call_args.args[1]):
             assert promise.secure_randomness == (seed is None)
             assert (said in promise.statement()) == (seed is not None)
     own = fit(frame, look=look)

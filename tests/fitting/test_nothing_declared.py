@@ -186,6 +186,7 @@ def test_another_run_of_a_prepared_fit_learns_anew(frame):
             "priors['Intercept']",
         ),
         ("ward ~ age", {}, "ward"),
+        ("ward ~ age", {"family": None}, "family"),
         ("ill ~ age", {"private": False, "epsilon": None, "ledger": None}, "schema"),
     ],
 )
@@ -256,8 +257,10 @@ def test_a_learned_range_of_a_family_with_zeros_begins_at_0(frame):
     assert plain.data["target_bounds"][0] > 0
 
 
-def test_binomial_without_trials_is_yes_or_no(frame):
-    result = fit(frame, "ill ~ age", family="binomial", iterations=20)
+@pytest.mark.parametrize("family", ["binomial", None])
+def test_yes_or_no_is_bernoulli(frame, family):
+    frame = frame.astype({"ill": bool})
+    result = fit(frame, "ill ~ age", family=family, iterations=20)
     assert result.coefficients().heading["Family"] == "bernoulli, link logit"
 
 

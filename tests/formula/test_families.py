@@ -748,6 +748,16 @@ def test_families_and_links_are_found_by_name():
     assert families.__all__
 
 
+def test_a_family_follows_from_the_type_of_the_response():
+    types = {"ill": bool, "sex": ["f", "m"], "ward": ["a", "b", "c"], "days": (0, 30)}
+    expected = {"ill": "bernoulli", "sex": "bernoulli", "ward": "categorical", "days": "gaussian"}
+    for name, family in expected.items():
+        model = wb.models.formula(f"{name} ~ age", schema=types | {"age": (0, 120)})
+        assert model.columns.family.name == family
+    ordered = wb.models.formula("ward ~ 1", "cumulative", types)
+    assert ordered.columns.family.name == "cumulative"
+
+
 # ---- scores --------------------------------------------------------------------------------------
 
 

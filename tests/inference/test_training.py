@@ -52,6 +52,20 @@ def test_options_that_this_jaxlib_does_not_know_are_left_out(monkeypatch):
     assert set(compiler_options("cpu", 5)) == {"xla_cpu_experimental_ynn_fusion_type"}
 
 
+def test_few_steps_are_not_worth_an_optimised_program(monkeypatch):
+    monkeypatch.delenv("XLA_FLAGS", raising=False)
+    sampler = PoissonSampler(5000, 0.1, 1000)
+    step = types.SimpleNamespace(noise_size=10, sampler=sampler)
+
+    def level(calls, platform="cpu"):
+        options = compiling._options(step, calls, platform)
+        return options.get("xla_backend_optimization_level")
+
+    assert (level(1300), level(130_000), level(1300, "gpu")) == (0, 1, None)
+    step.sampler = PoissonSampler(50_000, 0.02, 2000)
+    assert level(1300) == 1
+
+
 def snapshots_of(steps, dpvi=None, records=RECORDS, **options):
     dpvi = dpvi or trainer()
     return list(run_of(dpvi, dpvi.init(key_from_seed(0), *records), records, steps, **options))

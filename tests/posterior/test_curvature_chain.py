@@ -206,3 +206,16 @@ def test_a_dither_grows_with_the_noise_as_far_as_gradients_are_straight_and_prio
     for own in (0.0, 50.0):
         wanted = dither(reach, math.hypot(own, of_minibatches), 700.0, 1000, 1.5, 1.0)
         np.testing.assert_allclose(dither(reach, own, 700.0, 1000, 1.5, 0.1), wanted, rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("size", "shown", "largest"), [(41, 1.4, 32), (41, 1.6, 1024), (40, 1.4, 128), (40, 1.6, 128)]
+)
+def test_many_columns_of_which_points_show_little_may_resemble_each_other(size, shown, largest):
+    """In 14 whole fits of 60 such columns 90 % intervals held .90 to .92, and .40 to .95 where nu
+    could be larger (docs/intervals.md).
+    """
+    random = np.random.default_rng(0)
+    points = np.diag(np.r_[60.0, np.full(size - 1, shown)])
+    chains = _curvature_chain._Chains(points, -points, random)
+    assert chains._all_degrees.max() - (size - 1) == largest

@@ -12,6 +12,7 @@ from scipy import special
 from tests.conftest import some_of
 from workbench.posterior import joint_cells
 from workbench.posterior.cell_tree import Cells, Tree
+from workbench.posterior.gram_chain import SETTLED
 from workbench.posterior.joint_cells import crowded, draw, leaning, norm_of, prior_draws
 from workbench.posterior.statistics import SITE, guide
 from workbench.record_model.splitting import split
@@ -182,7 +183,7 @@ def test_bins_have_that_of_all_whole_counts_in_halves(released, noise):
     means, deviations = of_whole_counts_in_halves(released, noise)
     cells = Cells.of([4], [(0,)], [4])
     drawn = draw(np.array(released, float), noise, cells, 3000, np.random.default_rng(2))
-    assert drawn.have_settled
+    assert drawn.spread <= SETTLED
     sums = np.column_stack([drawn.cells[:, 0], drawn.cells[:, :2].sum(axis=1)])
     assert np.all(np.abs(sums.mean(axis=0) - means) < 0.25 * deviations)
     assert sums.std(axis=0) == pytest.approx(deviations, rel=0.25)
@@ -258,7 +259,7 @@ def test_it_is_that_of_all_whole_counts(released, noise):
     mean, deviation = of_whole_counts(np.array(released, float), noise)
     cells = Cells.of([len(released)], [(0,)])
     drawn = draw(np.array(released, float), noise, cells, 6000, np.random.default_rng(2))
-    assert drawn.have_settled
+    assert drawn.spread <= SETTLED
     assert drawn.cells[:, 0].mean() == pytest.approx(mean, abs=0.25 * deviation)
     assert drawn.cells[:, 0].std() == pytest.approx(deviation, rel=0.25)
 
@@ -267,7 +268,7 @@ def test_without_noise_it_is_the_conjugate_one():
     table = records(STAR, 2000)
     exact = counts_of(STAR, table)
     drawn = draw(exact, 0.0, STAR, 2000, np.random.default_rng(3))
-    assert drawn.have_settled
+    assert drawn.spread <= SETTLED
     many = exact > 20  # records, of which the prior says little
     expected, cells = exact[many] / 2000, drawn.cells[:, many]
     deviations = np.sqrt(expected * (1 - expected) / 2000)

@@ -10,6 +10,7 @@ from scipy import stats
 
 from tests.conftest import some_of
 from workbench.posterior import joint_normal
+from workbench.posterior.gram_chain import SETTLED
 from workbench.posterior.joint_normal import NormalWishart, draw, norm_of, prior_draws, statistic
 from workbench.posterior.statistics import SITE, guide
 from workbench.record_model.splitting import split
@@ -67,7 +68,7 @@ def test_without_noise_it_is_the_conjugate_one():
     """By the formulas of a normal-inverse-Wishart posterior, with a scale that hardly counts."""
     x = table(400)
     drawn = draw(released(x), 0.0, NormalWishart(), 2000, np.random.default_rng(1))
-    assert drawn.have_settled
+    assert drawn.spread <= SETTLED
     scatter = np.cov(x.T, ddof=0) * 400
     errors = drawn.covariance.std(axis=0) / np.sqrt(2000)
     # D + 1 + n degrees of freedom; its mean has n less D + 1 of them

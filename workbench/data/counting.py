@@ -17,8 +17,9 @@ function of the counts with continuous Gaussian noise, and accountants of that m
 
 from __future__ import annotations
 
+import functools
 import math
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
@@ -26,6 +27,7 @@ import jax
 import numpy as np
 
 from workbench import _validate
+from workbench._compiler import compiler_options
 from workbench.data.columns import Boolean, Categorical, Column, Numeric
 from workbench.data.dataset import Dataset
 from workbench.noise import integers
@@ -55,17 +57,14 @@ class Counted(Protocol):
     @property
     def name(self) -> str:
         """The column."""
-        ...
 
     @property
     def size(self) -> int:
         """The number of its counts."""
-        ...
 
     @property
     def squared_sensitivity(self) -> int:
         """How many counts a record adds 1 to."""
-        ...
 
 
 class Numbers(NamedTuple):
@@ -298,8 +297,15 @@ def noised(
     return with_noise(counted(counting, data, per_record), per_record, key)
 
 
-# outside jit its loop would be compiled at each call
-_noise = jax.jit(integers.rounded_gaussian, static_argnums=(1, 2))
+@functools.cache
+def _noise_of(size: int) -> Callable[[jax.Array], jax.Array]:
+    """Whole-number noise for ``size`` counts, compiled as what is called once: its bits do not
+    depend on XLA's optimisation, which takes a second.
+    """
+    return jax.jit(
+        functools.partial(integers.rounded_gaussian, count=size, level=integers.FINEST),
+        compiler_options=compiler_options(jax.default_backend(), 0, level=0, calls=1),
+    )
 
 
 def with_noise(counts: np.ndarray, per_record: int, key: jax.Array) -> np.ndarray:
@@ -310,5 +316,5 @@ def with_noise(counts: np.ndarray, per_record: int, key: jax.Array) -> np.ndarra
     :param key: a ChaCha20 key that is used for nothing else.
     :raises TypeError: if ``key`` is not a ChaCha20 key.
     """
-    noise = np.asarray(_noise(key, len(counts), integers.FINEST), np.int64)
+    noise = np.asarray(_noise_of(len(counts))(key), np.int64)
     return (counts + noise) / per_record

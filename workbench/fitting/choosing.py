@@ -20,7 +20,7 @@ import warnings
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import jax
 import numpy as np
@@ -137,32 +137,24 @@ class ChooseArguments(fits.CommonArguments):
     )
 
 
-class Comparison(Protocol):
-    """How runs are compared."""
-
-    def score(self, fit: PreparedFit, key: jax.Array) -> float:
-        """The score of a run that ended, larger for better. :param key: for its noise."""
-
-    def published(self, fit: PreparedFit, key: jax.Array) -> dict[str, Any]:
-        """Fields of ``FitResult`` about scores of the fit that was chosen."""
-
-
 @dataclass(frozen=True)
-class PublicScores(Comparison):
+class PublicScores:
     """Scores of public evaluation records, which cost nothing."""
 
     by: str
 
     def score(self, fit: PreparedFit, key: jax.Array) -> float:
+        """The score of a run that ended, larger for better. :param key: for its noise."""
         score = fit.metrics.get(self.by, math.nan)
         return -score if self.by in LOSSES else score
 
     def published(self, fit: PreparedFit, key: jax.Array) -> dict[str, Any]:
+        """Fields of ``FitResult`` about scores of the fit that was chosen."""
         return {}
 
 
 @dataclass(frozen=True)
-class PrivateScores(Comparison):
+class PrivateScores:
     """Scores of private evaluation records through noise."""
 
     by: str
@@ -191,7 +183,7 @@ class Choice:
 
     candidates: list[_Candidate]
     plan: ChoicePlan
-    scorer: Comparison
+    scorer: PublicScores | PrivateScores
     reservation: Reservation
     checkpoint: Path | None
     facts: dict[str, Any]

@@ -8,7 +8,7 @@ import html
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import KW_ONLY, dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import jax
 import numpy as np
@@ -20,8 +20,8 @@ from workbench.data.schema import as_table
 from workbench.data.undeclared import Table, by_type
 from workbench.fitting.groups import of
 from workbench.fitting.scoring import NO_SCORES, fields_of
-from workbench.fitting.settings import Noted, about, check_all, described, setting, takes
-from workbench.fitting.single_release import charged, promised
+from workbench.fitting.settings import described, setting, takes
+from workbench.fitting.single_release import SingleRelease, charged, promised
 from workbench.fitting.undeclared import id_of_table
 from workbench.inference.state import Purpose
 from workbench.ledger.ledger import DatasetId
@@ -49,7 +49,7 @@ _DENSITY = Numbers(0.0, 1.0, has_errors=False)  # of which only densities are re
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class EvaluateArguments(Noted):
+class EvaluateArguments(SingleRelease):
     """The arguments of ``evaluate``."""
 
     result: FitResult = field(metadata=described("the fit that is evaluated"))
@@ -60,27 +60,14 @@ class EvaluateArguments(Noted):
         )
     )
     _: KW_ONLY
-    epsilon: float = field(
-        metadata=described(
-            "privacy loss of the evaluation", about("epsilon").check, changes_guarantee=True
-        )
-    )
     against: FitResult | None = setting(
         None, "another fit, whose log-likelihood is taken off that of ``result``"
     )
-    delta: float | None = of("delta")
-    num_records: int | None = of("num_records")
-    seed: int | None = of("seed")
-    unit_id: Any = of("unit_id")
-    max_rows: int | None = of("max_rows")
-    missing: Any = of("missing")
     name: str | None = of("name")
-    ledger: Any = of("ledger")
-    over_cap: str | None = of("over_cap")
 
     def __post_init__(self) -> None:
         """Check every value. :raises ArgumentError: naming the argument and its value."""
-        check_all(self)
+        super().__post_init__()
         for name, fit in (("result", self.result), ("against", self.against)):
             if not isinstance(fit, FitResult) and not (name == "against" and fit is None):
                 raise _validate.ArgumentError(name, fit, "must be the result of a fit.")
@@ -139,36 +126,12 @@ class Evaluation:
         return f"{self.table().to_html(float_format='%.4g')}<p>{statement}</p>"
 
 
-class Question(Protocol):
-    """What is released about records that a fit did not read."""
-
-    @property
-    def distance(self) -> float:
-        """How far a record moves the numbers at most."""
-        ...
-
-    @property
-    def draws(self) -> int:
-        """How many numbers get noise."""
-        ...
-
-    def answer(
-        self,
-        views: tuple[tuple[np.ndarray, ...], ...],
-        rows: np.ndarray | None,
-        key: jax.Array,
-        noise_multiplier: float,
-    ) -> Released:
-        """The release.
-
-        :param views: the records as each fit's model takes them. :param rows: as of ``Predicted``.
-        """
-        ...
-
-
 @dataclass(frozen=True)
-class _Scores(Question):
-    """All scores of a fit, with a check of calibration where there is one."""
+class _Scores:
+    """All scores of a fit, with a check of calibration where there is one.
+
+    ``distance`` is how far a record moves the numbers at most, and ``draws`` how many get noise.
+    """
 
     result: FitResult
     outcome: Outcome
@@ -188,6 +151,10 @@ class _Scores(Question):
         key: jax.Array,
         noise_multiplier: float,
     ) -> Released:
+        """The release.
+
+        :param views: the records as each fit's model takes them. :param rows: as of ``Predicted``.
+        """
         (records,), predictor, ranks = views, self.result.predictor, None
         if self.outcome.has_ranks:
             seeds = stream(child_key(key, Purpose.RANKS), 0, 2 * len(records[0]))
@@ -198,7 +165,7 @@ class _Scores(Question):
 
 
 @dataclass(frozen=True)
-class _Difference(Question):
+class _Difference:
     """The mean difference of two fits' log predictive densities of a record, cut to 4 nats."""
 
     first: FitResult
@@ -281,7 +248,7 @@ def evaluate(request: EvaluateArguments) -> Evaluation:
     guarantee = replace(guarantee, caveats=(_OF_FITS, *guarantee.caveats))
     guarantee = guarantee.made_of("a fit that is scored", is_secret=secret)
     noise = plan.mechanism.noise_multiplier
-    with charged(request, data, guarantee, "evaluation", identity) as charge:
+    with charged(data, guarantee, "evaluation", identity, **request.of_ledger) as charge:
         released = question.answer(tuple(views), counts, charge.key, noise)
     return Evaluation(
         guarantee=guarantee,
@@ -293,7 +260,7 @@ def evaluate(request: EvaluateArguments) -> Evaluation:
 
 def _question(
     request: EvaluateArguments, viewed: Dataset, records: tuple[np.ndarray, ...]
-) -> Question:
+) -> _Scores | _Difference:
     """:param viewed: the data set as the model of ``result`` sees it. :param records: of it.
 
     :raises ArgumentError: naming ``result`` or ``against``, for a model without such scores."""

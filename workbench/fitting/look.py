@@ -14,9 +14,14 @@ from workbench.data.counting import counting_of, noised
 from workbench.data.look import Look
 from workbench.data.schema import as_table
 from workbench.data.undeclared import Table, by_type, is_complete
-from workbench.fitting.groups import of
-from workbench.fitting.settings import Noted, about, check_all, described, setting, takes
-from workbench.fitting.single_release import charged, declared_number, delta_of, promised
+from workbench.fitting.settings import described, setting, takes
+from workbench.fitting.single_release import (
+    SingleRelease,
+    charged,
+    declared_number,
+    delta_of,
+    promised,
+)
 from workbench.fitting.undeclared import Undeclared, id_of_table
 from workbench.inference.state import Purpose
 from workbench.ledger.reservation import id_of
@@ -25,31 +30,14 @@ __all__ = ["look"]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class LookArguments(Noted):
+class LookArguments(SingleRelease):
     """The arguments of ``look``."""
 
     data: Any = field(
         metadata=described("a name, a ``Dataset``, or a table whose columns ``schema`` declares")
     )
     _: KW_ONLY
-    epsilon: float = field(
-        metadata=described(
-            "privacy loss of the look", about("epsilon").check, changes_guarantee=True
-        )
-    )
-    delta: float | None = of("delta")
     schema: Any = setting(None, "of a table: the declaration of its columns")
-    num_records: int | None = of("num_records")
-    seed: int | None = of("seed")
-    unit_id: Any = of("unit_id")
-    max_rows: int | None = of("max_rows")
-    missing: Any = of("missing")
-    ledger: Any = of("ledger")
-    over_cap: str | None = of("over_cap")
-
-    def __post_init__(self) -> None:
-        """Check every value. :raises ArgumentError: naming the argument and its value."""
-        check_all(self)
 
 
 @takes(LookArguments)
@@ -76,7 +64,8 @@ def look(request: LookArguments) -> Look:
         plan, guarantee = promised(request, data, counting.sensitivity, counting.size)
         noise = plan.mechanism.noise_multiplier
         counting.per_record(noise)  # refuses what noise has no room for, before anything is spent
-        with charged(request, data, guarantee, "look", lambda: id_of(data)) as charge:
+        identity = functools.partial(id_of, data)
+        with charged(data, guarantee, "look", identity, **request.of_ledger) as charge:
             values = noised(counting, data, noise, jax.random.fold_in(charge.key, Purpose.LOOK))
         deviation = counting.deviation(noise)
         taken = Look(counting, values, deviation, data.unit, schema=data.schema)
@@ -90,7 +79,8 @@ def look(request: LookArguments) -> Look:
     plan, guarantee = promised(request, data, sensitivity, size, of_texts=of_texts)
     noise = plan.mechanism.noise_multiplier
     columns.require_visible(request.epsilon, noise, of_texts, units)
-    with charged(request, data, guarantee, "look", lambda: id_of_table(data, table)) as charge:
+    identity = functools.partial(id_of_table, data, table)
+    with charged(data, guarantee, "look", identity, **request.of_ledger) as charge:
         taken = columns.take(noise, charge.key, of_texts)
     return replace(taken, guarantee=guarantee, token=charge.token, spend=charge.spend)
 

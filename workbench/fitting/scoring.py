@@ -33,7 +33,6 @@ __all__ = [
     "SCORES",
     "CoveredScorer",
     "Ended",
-    "NoScorer",
     "ScoreWarning",
     "Scorer",
     "fields_of",
@@ -111,35 +110,22 @@ class Ended(Protocol):
         """The parameters that it released."""
 
 
-class Scorer(Protocol):
-    """What a fit releases about private evaluation records when it ends."""
+class Scorer:
+    """What a fit releases about private evaluation records when it ends: nothing."""
 
     def require(self, spec: FitSpec, step: PrivateStep) -> None:
         """:raises ArgumentError: if the model has no such scores."""
 
     def cautions(self, spec: FitSpec, plan: PrivacyPlan) -> tuple[str, ...]:
         """As of ``scores_ahead``."""
-
-    def promised(self, plan: PrivacyPlan, guarantee: Guarantee) -> Guarantee:
-        """The guarantee of a fit and its scores. :param guarantee: of the fit alone."""
-
-    def released(self, run: Ended) -> Mapping[str, Any]:
-        """Fields of ``FitResult`` about scores; called once a run."""
-
-
-class NoScorer(Scorer):
-    """Releases nothing."""
-
-    def require(self, spec: FitSpec, step: PrivateStep) -> None:
-        pass
-
-    def cautions(self, spec: FitSpec, plan: PrivacyPlan) -> tuple[str, ...]:
         return ()
 
     def promised(self, plan: PrivacyPlan, guarantee: Guarantee) -> Guarantee:
+        """The guarantee of a fit and its scores. :param guarantee: of the fit alone."""
         return guarantee
 
     def released(self, run: Ended) -> Mapping[str, Any]:
+        """Fields of ``FitResult`` about scores; called once a run."""
         return {}
 
 

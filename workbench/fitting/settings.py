@@ -418,7 +418,7 @@ class FormulaSettings:
     family: Any = setting(
         None,
         "of a formula: the family of the response, such as bernoulli or poisson",
-        otherwise="gaussian",
+        otherwise="by its type: bernoulli for yes or no, categorical for levels, else gaussian",
     )
     link: str | None = setting(
         None, "of a formula: the link of the mean", otherwise="the family's first"

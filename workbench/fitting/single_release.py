@@ -5,12 +5,14 @@ from __future__ import annotations
 import contextlib
 import uuid
 from collections.abc import Callable, Iterator
-from dataclasses import replace
-from typing import Any, NamedTuple, Protocol
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
 
 import jax
 
 from workbench.data import Dataset
+from workbench.fitting.groups import of
+from workbench.fitting.settings import Noted, about, check_all, described
 from workbench.ledger.ledger import DatasetId
 from workbench.ledger.reservation import Reservation, ledger_for
 from workbench.noise.chacha20 import key_from_seed, new_key
@@ -18,18 +20,7 @@ from workbench.privacy.guarantee import Guarantee
 from workbench.privacy.plan import PrivacyPlan, PrivacySettings, default_delta, make_plan
 from workbench.privacy.steps import LAWS
 
-__all__ = ["Charge", "SingleRelease", "charged", "declared_number", "delta_of", "promised"]
-
-
-class Charge(Protocol):
-    """What a user says of a release in the ledger."""
-
-    @property
-    def seed(self) -> int | None: ...
-    @property
-    def ledger(self) -> Any: ...
-    @property
-    def over_cap(self) -> str | None: ...
+__all__ = ["SingleRelease", "charged", "declared_number", "delta_of", "promised"]
 
 
 class Charged(NamedTuple):
@@ -44,15 +35,32 @@ class Charged(NamedTuple):
     spend: str
 
 
-class SingleRelease(Charge, Protocol):
-    """What a user asks of one release: the arguments of ``look`` and of ``evaluate``."""
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class SingleRelease(Noted):
+    """What a user asks of one release: the arguments that ``look`` and ``evaluate`` have."""
+
+    epsilon: float = field(
+        metadata=described(
+            "privacy loss of the release", about("epsilon").check, changes_guarantee=True
+        )
+    )
+    delta: float | None = of("delta")
+    num_records: int | None = of("num_records")
+    seed: int | None = of("seed")
+    unit_id: Any = of("unit_id")
+    max_rows: int | None = of("max_rows")
+    missing: Any = of("missing")
+    ledger: Any = of("ledger")
+    over_cap: str | None = of("over_cap")
+
+    def __post_init__(self) -> None:
+        """Check every value. :raises ArgumentError: naming the argument and its value."""
+        check_all(self)
 
     @property
-    def epsilon(self) -> float: ...
-    @property
-    def delta(self) -> float | None: ...
-    @property
-    def num_records(self) -> int | None: ...
+    def of_ledger(self) -> dict[str, Any]:
+        """What ``charged`` takes."""
+        return {name: getattr(self, name) for name in ("seed", "ledger", "over_cap")}
 
 
 def declared_number(request: SingleRelease, size: int) -> int:
@@ -113,31 +121,34 @@ def promised(
 
 @contextlib.contextmanager
 def charged(
-    request: Charge,
     data: Dataset,
     guarantee: Guarantee,
     name: str,
     dataset_id: Callable[[], DatasetId],
     token: str = "",
+    *,
+    seed: int | None,
+    ledger: Any,
+    over_cap: str | None,
 ) -> Iterator[Charged]:
     """A release that the ledger counts from here on.
 
     :param name: of what is released, in the ledger. :param token: of a look with which it counts
-        together; a new one by default.
+        together; a new one by default. The others are as of a fit.
     """
     token = token or uuid.uuid4().hex
     reservation = Reservation(
-        ledger_for(data, request.ledger),
+        ledger_for(data, ledger),
         dataset_id,
         lambda: [guarantee],
         model=name,
         plan=lambda: uuid.uuid4().hex,
-        seed=request.seed,
-        over_cap=request.over_cap,
+        seed=seed,
+        over_cap=over_cap,
     )
     reservation.count_with(token)
     reservation.reserve()
     reservation.mark()  # from here on it counts, whatever becomes of this process
-    key = new_key() if request.seed is None else key_from_seed(request.seed)
+    key = new_key() if seed is None else key_from_seed(seed)
     yield Charged(key, token, next(iter(reservation.keys), ""))
     reservation.settle(None)

@@ -29,7 +29,7 @@ from workbench.fitting.gradients import Gradients
 from workbench.fitting.learned_scales import as_setting, rows_inside, share_and_scales
 from workbench.fitting.marginals import for_model
 from workbench.fitting.one_shot import one_shot_for
-from workbench.fitting.scoring import CoveredScorer, NoScorer, Scorer
+from workbench.fitting.scoring import CoveredScorer, Scorer
 from workbench.fitting.settings import Settings, about, described, names, takes
 from workbench.inference.bringing import are_at_rest
 from workbench.inference.processes import Processes
@@ -57,7 +57,7 @@ __all__ = ["FitRequest", "FitSpec", "is_array", "resolve"]
 # settings that differ between fits of one compiled program: numbers that its steps take, or used
 # after the steps
 _NOT_COMPILED = ("learning_rate", "draws", "covered_scores")
-_SCORERS: dict[bool, type[Scorer]] = {True: CoveredScorer, False: NoScorer}
+_SCORERS: dict[bool, type[Scorer]] = {True: CoveredScorer, False: Scorer}
 _EARLIER_LOOK = (
     "Columns were scaled by an earlier look at records, whose epsilon counts beside this one."
 )
@@ -124,7 +124,7 @@ class FitSpec:
     scales_are_guessed: bool = False
     learned: Mapping[str, Any] = field(default_factory=dict)
     is_vacant: bool = False
-    scorer: Scorer = field(default_factory=NoScorer)
+    scorer: Scorer = field(default_factory=Scorer)
     has_secret_look: bool = True
 
     def with_scales(self, scales: Mapping[str, Scale]) -> FitSpec:

@@ -6,9 +6,10 @@ from __future__ import annotations
 
 import functools
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -50,17 +51,22 @@ _NAMED = 3  # of the places where noise hides cells
 Draws = dict[str, np.ndarray]  # of all sites, ``{site: array[draws, ...]}``
 
 
-class Sums(Protocol):
-    """Sums over all records, and what follows from them."""
+class Sums(ABC):
+    """Sums over all records, and what follows from them. Of a whole table one release is all: its
+    records have one norm, and nothing is clipped.
+    """
 
+    @abstractmethod
     def model(self, clip: float) -> Callable[..., None]:
         """The NumPyro model whose gradient is minus a record's statistic, of norm ``clip`` at
         most.
         """
 
+    @abstractmethod
     def prior(self, count: int, generator: np.random.Generator, key: jax.Array) -> Draws:
         """Draws before there is a release."""
 
+    @abstractmethod
     def posterior(
         self,
         released: np.ndarray,
@@ -72,16 +78,19 @@ class Sums(Protocol):
         """Draws given the noised sums, and "" or what is wrong with them."""
 
     @property
+    @abstractmethod
     def smallest_norm(self) -> float:
         """The least C that the statistics can have."""
 
     def norm(self, data: Dataset, num_records: int, epsilon: float) -> float:
         """C by default, from public facts."""
+        return self.smallest_norm
 
     def are_better(
         self, data: Dataset, num_records: int, epsilon: float, delta: float, learns_scales: bool
     ) -> bool:
         """Whether they are chosen by default rather than steps, from public facts."""
+        return True
 
 
 def of_regression(
@@ -107,7 +116,7 @@ def of_table(
 
 
 def _doubt(drawn: gram_chain.Draws | joint_normal.Draws | joint_cells.Draws) -> str:
-    if drawn.have_settled:
+    if drawn.spread <= gram_chain.SETTLED:
         return ""
     return f"its Markov chains have not settled (R-hat {drawn.spread:.2f})"
 
@@ -128,7 +137,7 @@ LEARNED = Spread(0.09, 0.15)  # normal ones within scales that a look learned
 
 
 @dataclass(frozen=True, eq=False)
-class OfRegression:
+class OfRegression(Sums):
     """The sums of a linear regression.
 
     :param features: D. :param of_site: the sites of weights, intercept (or "") and scale.
@@ -185,24 +194,8 @@ class OfRegression:
         return is_better(self._squares(data), num_records, epsilon, delta, spread)
 
 
-class _WholeTable:
-    """A table of which one release is all: its records have one norm, and nothing is clipped."""
-
-    @property
-    def smallest_norm(self) -> float:
-        raise NotImplementedError
-
-    def norm(self, data: Dataset, num_records: int, epsilon: float) -> float:
-        return self.smallest_norm
-
-    def are_better(
-        self, data: Dataset, num_records: int, epsilon: float, delta: float, learns_scales: bool
-    ) -> bool:
-        return True
-
-
 @dataclass(frozen=True, eq=False)
-class OfTable(_WholeTable):
+class OfTable(Sums):
     """The moments of a table of numbers.
 
     :param record_model: the user's, split by records. :param columns: D. :param of_site: the sites.
@@ -246,7 +239,7 @@ class OfTable(_WholeTable):
 
 
 @dataclass(frozen=True, eq=False)
-class OfCells(_WholeTable):
+class OfCells(Sums):
     """The marginals of a table of levels.
 
     :param record_model: the user's, split by records. :param cells: of the marginals.

@@ -253,7 +253,7 @@ def _unlearned(
     """
     from workbench.data import from_frame
     from workbench.data.missing_values import with_indicators
-    from workbench.formula.families import get
+    from workbench.formula.families import get, of_column
     from workbench.formula.parsing import parse
 
     if of_table.get("evaluation_fraction"):
@@ -268,8 +268,17 @@ def _unlearned(
     declared = options.get("schema") or by_type(frame, unit_id, leave_out_others=True)
     parsed = parse(text).matched(declared)
     beside = {*parsed.extras, *(["trials"] if options.get("trials") else [])}
-    family = get(options.get("family", "gaussian"), options.get("link"), beside)
     response = parsed.response
+    if declared.get(response) is str and "family" not in options:
+        raise ArgumentError(
+            "family",
+            None,
+            f"is needed, because {response!r} is text whose levels are not declared.",
+            remedy='Write family="bernoulli" for one of two values, or declare all levels, as in '
+            f"schema={{{response!r}: ['a', 'b', 'c']}}.",
+        )
+    of_response = options.get("family", of_column(declared.get(response)))
+    family = get(of_response, options.get("link"), beside)
     if family.name == "bernoulli" and declared.get(response) in (int, float, str):
         declared = {**declared, response: Boolean()}
 

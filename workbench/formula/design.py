@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from workbench._blas import one_thread
 from workbench._lazy import pd
 from workbench.data.columns import Boolean, Categorical, Numeric, indicator_of
 from workbench.data.preprocessing import listed
@@ -349,7 +350,8 @@ def _combinations(columns: np.ndarray, wanted: np.ndarray) -> np.ndarray:
     """The combinations of ``columns`` nearest to ``wanted``, without the weights that are nothing
     but rounding.
     """
-    weights = np.linalg.lstsq(columns, wanted, rcond=1e-13)[0]
+    with one_thread():
+        weights = np.linalg.lstsq(columns, wanted, rcond=1e-13)[0]
     is_used = np.abs(weights) >= 1e-10
     sparse = np.where(is_used, weights, 0.0)
     # of columns that are nearly the same, weights of rounding cancel each other: one is not left

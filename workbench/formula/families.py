@@ -8,6 +8,7 @@ from dataclasses import replace
 from types import MappingProxyType
 
 from workbench import _validate
+from workbench.data import columns
 from workbench.formula import hints
 from workbench.formula.classes import Categorical, Cumulative
 from workbench.formula.continuous import (
@@ -35,7 +36,7 @@ from workbench.formula.zeros import (
     ZeroInflatedPoisson,
 )
 
-__all__ = ["FAMILIES", "Family", "Gradient", "Response", "Units", "get"]
+__all__ = ["FAMILIES", "Family", "Gradient", "Response", "Units", "get", "of_column"]
 
 FAMILIES = MappingProxyType(
     {
@@ -91,6 +92,16 @@ def get(
     if name.name == "binomial" and beside is not None and "trials" not in beside:
         name = replace(FAMILIES["bernoulli"], link=name.link)
     return name if link is None else replace(name, link=_link_of(name, link))
+
+
+def of_column(column: object) -> str:
+    """The family of a response that is declared so, where nobody names one.
+
+    "bernoulli" for yes or no, "categorical" for one of three or more levels, else "gaussian".
+    """
+    if isinstance(column, columns.Categorical) and len(column.labels) != 2:
+        return "categorical"
+    return "bernoulli" if isinstance(column, columns.Boolean | columns.Categorical) else "gaussian"
 
 
 def _named(name: object) -> tuple[Family, str]:

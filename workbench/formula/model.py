@@ -22,7 +22,7 @@ from workbench.data.preprocessing import listed
 from workbench.formula.coding import Block
 from workbench.formula.design import Design, DesignWarning, sd_of
 from workbench.formula.factors import Factor, Number
-from workbench.formula.families import Family, get
+from workbench.formula.families import Family, get, of_column
 from workbench.formula.new_groups import NewGroups
 from workbench.formula.parsing import Parsed, parse, refused
 from workbench.formula.prior_table import PriorLine, checked_priors, prior_lines, rescaled_priors
@@ -74,7 +74,7 @@ class _Declared(NamedTuple):
     basis: str
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class FormulaModel(Model):
     """A regression from a formula; made by ``wb.models.formula``.
 
@@ -239,7 +239,7 @@ class FormulaModel(Model):
 
 def formula(
     formula: str = "",
-    family: Any = "gaussian",
+    family: Any = None,
     schema: Any = None,
     *,
     link: str | None = None,
@@ -268,7 +268,7 @@ def formula(
 
     :param formula: operators and transforms are those of R and patsy; docs/formulas.md lists them.
     :param family: of the response, a name of ``workbench.formula.families.FAMILIES``, or one that
-        other programs have for it.
+        other programs have for it; by default ``families.of_column`` of the response.
     :param schema: ``Schema``, or ``{column: declaration}`` as for ``Schema.from_declaration``, of
         the columns that the formula uses, the response among them. Columns that it does not use are
         ignored.
@@ -293,8 +293,9 @@ def formula(
     _validate.choice("covariance", covariance, _GUIDES)
     beside = {"trials": trials, "exposure": exposure, "observed": observed}
     roles = {role: _validate.text(role, name) for role, name in beside.items() if name is not None}
-    kind = get(family, link, {*parsed.extras, *roles})
     declared = Schema.from_declaration(schema)
+    family = of_column(declared.columns.get(parsed.response)) if family is None else family
+    kind = get(family, link, {*parsed.extras, *roles})
     declared_priors = checked_priors(priors, declared.columns)
     _validate.choice("basis", basis, _BASES)
     return _model(_Declared(parsed, kind, declared, roles, declared_priors, covariance, basis), {})

@@ -72,15 +72,15 @@ def sites_of(group: str) -> tuple[str, str]:
 class MeanField(AutoNormal):
     """Independent normals, which begin around 0."""
 
-    def __init__(self, model: Callable) -> None:
-        super().__init__(model, init_loc_fn=init_to_feasible, init_scale=_INITIAL_SCALE)
+    def __init__(self, model: Regression) -> None:
+        super().__init__(model.latents, init_loc_fn=init_to_feasible, init_scale=_INITIAL_SCALE)
 
 
 class Joint(AutoMultivariateNormal):
     """One normal with all covariances, which begins around 0."""
 
-    def __init__(self, model: Callable) -> None:
-        super().__init__(model, init_loc_fn=init_to_feasible, init_scale=_INITIAL_SCALE)
+    def __init__(self, model: Regression) -> None:
+        super().__init__(model.latents, init_loc_fn=init_to_feasible, init_scale=_INITIAL_SCALE)
 
 
 @dataclass(frozen=True, eq=False)
@@ -137,6 +137,15 @@ class Regression:
         size = arrays["x"].shape[0]
         with numpyro.plate("records", num_records or size, subsample_size=size):
             numpyro.sample("y", self.likelihood(values, arrays), obs=arrays.get("y"))
+
+    def latents(self, *records: jax.Array, **options: Any) -> None:
+        """The model without records and densities, called as the model is.
+
+        An automatic guide needs the sites, their shapes and their bounds. Densities would be
+        evaluated too, by one compiled program for each operation.
+        """
+        with handlers.mask(mask=False):
+            self._latents()
 
     def _latents(self) -> dict[str, Any]:
         """The quantities that records use, by the names that ``predictor`` takes."""

@@ -10,9 +10,9 @@ the rows of a minibatch next to one another.
 from __future__ import annotations
 
 import contextlib
-import queue
-import threading
-from collections.abc import Callable, Iterator
+from collections import deque
+from collections.abc import Callable, Generator, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -78,81 +78,25 @@ class Brought:
     sampler: Sampler
     steps: int
 
-    @property
-    def name(self) -> str:
-        """That of the sampler."""
-        return self.sampler.name
+    ascends = False  # rows of several steps are one after another
+    preparation = None  # minibatches were drawn
 
     @property
     def num_records(self) -> int:
         """Rows that were brought."""
-        return self.steps * self.capacity
-
-    @property
-    def public_size(self) -> int:
-        """That of the sampler."""
-        return self.sampler.public_size
-
-    @property
-    def sampling_rate(self) -> float:
-        """q of the sampler."""
-        return self.sampler.sampling_rate
-
-    @property
-    def capacity(self) -> int:
-        """M of the sampler."""
-        return self.sampler.capacity
-
-    @property
-    def words(self) -> int:
-        """Of the sampler, so that noise comes from the same words of a step's stream."""
-        return self.sampler.words
-
-    @property
-    def has_random_size(self) -> bool:
-        """That of the sampler."""
-        return self.sampler.has_random_size
-
-    @property
-    def ascends(self) -> bool:
-        """False: rows of several steps are one after another."""
-        return False
-
-    @property
-    def preparation(self) -> None:
-        """None: minibatches were drawn."""
-
-    @property
-    def remark(self) -> str:
-        """That of the sampler."""
-        return self.sampler.remark
-
-    @property
-    def total_variation(self) -> float:
-        """That of the sampler."""
-        return self.sampler.total_variation
-
-    def usual_size(self, minibatches: int = 1) -> int:
-        """That of the sampler."""
-        return self.sampler.usual_size(minibatches)
+        return self.steps * self.sampler.capacity
 
     def minibatch(self, mask: jax.Array, number: jax.Array) -> Minibatch:
         """The minibatch of step ``number``, 0 .. steps - 1. :param mask: bool[steps, M], of
         ``sampler``'s minibatches.
         """
-        index = jnp.clip(number, 0, self.steps - 1).astype(jnp.int32)
-        return Minibatch(
-            index * np.int32(self.capacity) + jnp.arange(self.capacity, dtype=jnp.int32),
-            mask[index],
-        )
+        index, capacity = jnp.clip(number, 0, self.steps - 1).astype(jnp.int32), mask.shape[1]
+        indices = index * np.int32(capacity) + jnp.arange(capacity, dtype=jnp.int32)
+        return Minibatch(indices, mask[index])
 
-    def draw(self, key: jax.Array) -> Minibatch:
-        """That of the sampler's records."""
-        return self.sampler.draw(key)
-
-    def draw_from(self, words: jax.Array, key: jax.Array, number: jax.Array) -> Minibatch:
-        """That of the sampler's records."""
-        return self.sampler.draw_from(words, key, number)
+    def __getattr__(self, name: str) -> Any:
+        """All else is the sampler's: noise comes from the same words of a step's stream."""
+        return getattr(self.sampler, name)
 
 
 class DrawnAhead:
@@ -242,30 +186,26 @@ def bringing(
     at_once = steps_at_once(sampler.capacity, records, interval)
     # the steps reuse the memory of the state
     key = jax.jit(lambda key: jnp.array(key, copy=True))(state.key)
-    thread = _Thread(
-        DrawnAhead(sampler, private_step.draw, key, hyper, at_once),
-        records,
-        int(state.step),
-        steps,
-        state.step.device,
-    )
-    loaded: list[_Block] = []
+    draws = DrawnAhead(sampler, private_step.draw, key, hyper, at_once)
+    blocks = _blocks(draws, records, int(state.step), steps, state.step.device)
+    thread = ThreadPoolExecutor(1, "dpvi-records")
+    # one is ready, and one on its way, while another is taken
+    following = deque(thread.submit(next, blocks, None) for _ in range(2))
+    loaded: _Block | None = None
 
     def chunk(
         state: DPVIState, records: tuple[Any, ...], limit: int | jax.Array, hyper: Hyperparameters
     ) -> Any:
+        nonlocal loaded
         step, end = int(state.step), int(limit)
         while step < end:
-            if not loaded or step >= loaded[0].last:
-                loaded[:] = [thread.next()]
-            stop = min(end, loaded[0].last)
+            if loaded is None or step >= loaded.last:
+                loaded = following.popleft().result()
+                assert loaded is not None  # there are blocks for all steps
+                following.append(thread.submit(next, blocks, None))
+            stop = min(end, loaded.last)
             state = block(
-                state,
-                loaded[0].rows,
-                loaded[0].mask,
-                jnp.int32(loaded[0].first),
-                jnp.int32(stop),
-                hyper,
+                state, loaded.rows, loaded.mask, jnp.int32(loaded.first), jnp.int32(stop), hyper
             )
             step = stop
         return state
@@ -273,64 +213,15 @@ def bringing(
     try:
         yield chunk
     finally:
-        thread.close()
+        thread.shutdown(cancel_futures=True)
+        blocks.close()
 
 
-class _Thread:
-    """Brings blocks of minibatches in their order; one is ready while another is taken."""
-
-    def __init__(
-        self,
-        draws: DrawnAhead,
-        records: tuple[Any, ...],
-        first: int,
-        steps: int,
-        device: jax.Device,
-    ) -> None:
-        self._ready: queue.Queue[_Block | BaseException] = queue.Queue(maxsize=1)
-        self._ended = threading.Event()
-        self._thread = threading.Thread(
-            target=self._work,
-            args=(draws, records, first, steps, device),
-            name="dpvi-records",
-            daemon=True,
-        )
-        self._thread.start()
-
-    def _work(
-        self,
-        draws: DrawnAhead,
-        records: tuple[Any, ...],
-        first: int,
-        steps: int,
-        device: jax.Device,
-    ) -> None:
-        try:
-            names = tuple(array.name for array in records)
-            for number, rows, mask in records[0].stored.minibatches(names, draws, first, steps):
-                on_device = tuple(jax.device_put(array, device) for array in rows)
-                if not self._put(
-                    _Block(number, number + draws.at_once, on_device, jax.device_put(mask, device))
-                ):
-                    return
-        except BaseException as error:
-            self._put(error)
-
-    def _put(self, item: _Block | BaseException) -> bool:
-        while not self._ended.is_set():
-            with contextlib.suppress(queue.Full):
-                self._ready.put(item, timeout=0.1)
-                return True
-        return False
-
-    def next(self) -> _Block:
-        """The next block. :raises RecordsError: if it cannot be read."""
-        block = self._ready.get()
-        if isinstance(block, BaseException):
-            raise block
-        return block
-
-    def close(self) -> None:
-        """End the thread."""
-        self._ended.set()
-        self._thread.join()
+def _blocks(
+    draws: DrawnAhead, records: tuple[Any, ...], first: int, steps: int, device: jax.Device
+) -> Generator[_Block]:
+    """Blocks of minibatches in their order. :raises RecordsError: if one cannot be read."""
+    names = tuple(array.name for array in records)
+    for number, rows, mask in records[0].stored.minibatches(names, draws, first, steps):
+        on_device = tuple(jax.device_put(array, device) for array in rows)
+        yield _Block(number, number + draws.at_once, on_device, jax.device_put(mask, device))

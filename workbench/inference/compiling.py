@@ -52,6 +52,10 @@ __all__ = [
 _STEPS_AHEAD = ((512, 128), (16, 16), (4, 4), (1, 1))
 _WORDS_AHEAD = 2**17  # but no more random words than this, half a MiB
 _LEAST_STOPS = 25  # of a run, for its curves
+# Seconds by which a step without XLA's optimisation is slower: at all, and for each record and
+# coordinate of the noise. Compiling is 1 to 2 seconds quicker. Fits that come later may take the
+# same program, so each loses less than a half.
+_SLOWER, _SLOWER_EACH, _SOONER = 6e-5, 4e-8, 0.5
 
 Chunk = Callable[..., DPVIState]
 
@@ -326,9 +330,9 @@ def lower(
             state, records, private_step.draw(state.key, state.step, hyper), hyper
         )
 
-    calls = interval * _LEAST_STOPS
     arguments = (state, records, jnp.int32(0), hyper, *prepared), (state, records, hyper)
-    lowered = _lowered((chunk, one_step), arguments, state, private_step.noise_size, calls)
+    options = functools.partial(_options, private_step, interval * _LEAST_STOPS)
+    lowered = _lowered((chunk, one_step), arguments, state, options)
     return lowered if lowered.is_single else replace(lowered, epochs=epochs)
 
 
@@ -393,24 +397,29 @@ def _lower_block(
     )
     first = (state, rows, jax.ShapeDtypeStruct((steps, capacity), bool), jnp.int32(0))
     arguments = (*first, jnp.int32(0), hyper), (*first, hyper)
-    return _lowered(
-        (block, one_step), arguments, state, private_step.noise_size, interval * _LEAST_STOPS
-    )
+    options = functools.partial(_options, private_step, interval * _LEAST_STOPS)
+    return _lowered((block, one_step), arguments, state, options)
+
+
+def _options(private_step: PrivateStep, calls: int, platform: str) -> dict[str, Any]:
+    """Options of the compiler for about so many steps; for few it does not optimise."""
+    size = private_step.noise_size
+    slower = _SLOWER + _SLOWER_EACH * size * private_step.sampler.usual_size()
+    return compiler_options(platform, size, int(calls * slower >= _SOONER), calls=calls)
 
 
 def _lowered(
     programs: tuple[Callable[..., DPVIState], Callable[..., DPVIState]],
     arguments: tuple[tuple[Any, ...], tuple[Any, ...]],
     on_device: Any,
-    noise_size: int,
-    calls: int,
+    options: Callable[[str], dict[str, Any]],
 ) -> Lowered:
     """The first of two programs, many steps, or the second, one step, where the loop of the first
     would slow it down.
 
     :param arguments: of each, which begin with the state. :param on_device: arrays on the device
         where they run.
-    :param noise_size: d. :param calls: about how many steps there will be.
+    :param options: of the compiler, for a platform.
     """
     traced = jax.jit(programs[0], donate_argnums=0).trace(*arguments[0])
     on_cpu = all(
@@ -419,9 +428,14 @@ def _lowered(
     is_single = on_cpu and "conv_general_dilated" in primitives(traced.jaxpr.jaxpr)
     if is_single:
         traced = jax.jit(programs[1], donate_argnums=0).trace(*arguments[1])
-    options = compiler_options("cpu" if on_cpu else "", noise_size, calls=calls)
     identity = program_cache.identity_of(traced, arguments[is_single])
-    return Lowered(traced.lower(), tuple(constants(traced.jaxpr)), is_single, options, identity)
+    return Lowered(
+        traced.lower(),
+        tuple(constants(traced.jaxpr)),
+        is_single,
+        options("cpu" if on_cpu else ""),
+        identity,
+    )
 
 
 def compile_ahead(

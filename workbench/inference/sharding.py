@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -54,6 +54,8 @@ class Shards(RecordSource):
     """
 
     devices: tuple[jax.Device, ...]
+    # an allocation is of all records, and each device would hold the whole of it
+    keeps_epochs: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         if len(set(self.devices)) < len(self.devices) or not self.devices:
@@ -109,11 +111,6 @@ class Shards(RecordSource):
             for device, index in index_of_device.items()
         ]
         return jax.make_array_from_single_device_arrays(shape, sharding, shards)
-
-    @property
-    def keeps_epochs(self) -> bool:
-        """False: an allocation is of all records, and each device would hold the whole of it."""
-        return False
 
     @property
     def processes(self) -> Processes:

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -29,15 +29,13 @@ class RecordSource:
     spreads them out.
     """
 
+    # whether the allocation of an epoch may stay on the device from one chunk to the next
+    keeps_epochs: ClassVar[bool] = True
+
     @property
     def rows_of_unit(self) -> int | None:
         """Rows that a privacy unit has at most; None where each record is a unit."""
         return None
-
-    @property
-    def keeps_epochs(self) -> bool:
-        """Whether the allocation of an epoch may stay on the device from one chunk to the next."""
-        return True
 
     @property
     def processes(self) -> Processes:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from workbench import _validate
+from workbench import _numbers, _validate
 from workbench.ledger.composition import TotalPrivacy, total
 from workbench.ledger.entries import (
     CLONES,
@@ -27,7 +27,7 @@ from workbench.ledger.entries import (
 from workbench.ledger.renyi_filter import Cap, Used, percent
 from workbench.privacy.guarantee import Guarantee
 
-__all__ = ["BudgetStatus", "CapError"]
+__all__ = ["BudgetStatus", "CapError", "count"]
 
 _SHOWN = 8  # data sets in a sentence
 _MUCH = 0.5  # of a cap's delta, from where on it is said
@@ -381,13 +381,13 @@ class BudgetStatus:
         stopped = sum(spend.counts and spend.counted < spend.planned for spend in self.spends)
         if stopped:
             lines.append(
-                f"{_count(stopped, 'fit')} ended early. Totals count all planned steps, because "
+                f"{count(stopped, 'fit')} ended early. Totals count all planned steps, because "
                 "an output may have decided when to stop. A cap counts the steps taken, which is "
                 "right in that case too."
             )
         if overridden := [spend for spend in self.spends if spend.rule == OVERRIDE]:
             lines.append(
-                f"{_count(len(overridden), 'fit')} went over a cap on purpose: "
+                f"{count(len(overridden), 'fit')} went over a cap on purpose: "
                 f"{overridden[-1].why!r}."
             )
         if self.repeated_seeds:
@@ -415,7 +415,7 @@ class BudgetStatus:
         if self.interrupted:
             was, its = ("was", "its") if len(self.interrupted) == 1 else ("were", "their")
             lines.append(
-                f"{_count(len(self.interrupted), 'fit')} {was} interrupted. All {its} planned "
+                f"{count(len(self.interrupted), 'fit')} {was} interrupted. All {its} planned "
                 f"steps count until you resume {'it' if its == 'its' else 'them'} or let the "
                 "ledger recover."
             )
@@ -498,5 +498,6 @@ def _listed(units: Iterable[str]) -> str:
     return " and ".join(f"one {unit}" for unit in units)
 
 
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}{'s' * (number != 1)}"
+def count(number: int, noun: str) -> str:
+    """ "1 fit", "2 fits"."""
+    return f"{_numbers.count(number)} {noun}{'s' * (number != 1)}"

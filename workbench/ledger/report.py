@@ -66,22 +66,22 @@ class BudgetReport:
     def to_html(self) -> str:
         """The page, which loads nothing and can be printed."""
         read = f"Ledger {self.source}, read {when(self.time)} by version {__version__}."
-        items = [_html.quiet(read), *map(_paragraph, _INTRODUCTION)]
+        items = [_html.quiet(read), *map(_html.paragraph, _INTRODUCTION)]
         if not self.groups:
-            items.append(_paragraph("Nothing has been recorded."))
+            items.append(_html.paragraph("Nothing has been recorded."))
             return _html.page("Privacy spent on personal records", *items)
         items += [
-            _heading("All data sets"),
+            _html.heading("All data sets"),
             _table(_SETS, map(_of_group, self.groups)),
-            _heading("Totals by protected unit"),
+            _html.heading("Totals by protected unit"),
             _table(_UNITS, self._of_units()),
-            _paragraph(
+            _html.paragraph(
                 "Data sets in different lines of the first table are counted as those of different "
                 "people. The last column is what was spent on somebody who is in all of them."
             ),
         ]
         for group in self.groups:
-            items += [_heading(f"Data set {_names(group)}"), *_details(group)]
+            items += [_html.heading(f"Data set {_names(group)}"), *_details(group)]
         return _html.page("Privacy spent on personal records", *items)
 
     def _of_units(self) -> Iterator[list[str]]:
@@ -113,14 +113,6 @@ class BudgetReport:
         """
         texts = {_names(group): group.spending() for group in self.groups}
         return yaml.safe_dump(texts, sort_keys=False, allow_unicode=True, width=100)
-
-
-def _paragraph(text: str) -> str:
-    return f"<p>{_html.escape(text)}</p>"
-
-
-def _heading(text: str) -> str:
-    return f"<h2>{_html.escape(text)}</h2>"
 
 
 def _table(columns: tuple[str, ...], rows: Any) -> str:
@@ -167,14 +159,14 @@ def _of_group(group: BudgetStatus) -> list[str]:
 
 
 def _details(group: BudgetStatus) -> Iterator[str]:
-    yield _paragraph(f"{group.spending()} Left: {_left(group)}.")
+    yield _html.paragraph(f"{group.spending()} Left: {_left(group)}.")
     for entry in group.caps:
         if entry.cap is not None:
             words = f"Cap of {entry.name}: {cap_words(entry.cap)}. Reason: {entry.why}"
-            yield _paragraph(words)
-    yield from map(_paragraph, group.cautions())
+            yield _html.paragraph(words)
+    yield from map(_html.paragraph, group.cautions())
     if seeded := [str(spend.number) for spend in group.spends if spend.seed is not None]:
-        yield _paragraph(
+        yield _html.paragraph(
             f"Fits with a seed: {', '.join(seeded)}. Their noise follows from it, so nothing is "
             "promised against those who know it."
         )

@@ -6,7 +6,7 @@ import dataclasses
 import math
 
 from workbench import _numbers
-from workbench.ledger.budget import BudgetStatus
+from workbench.ledger.budget import BudgetStatus, count
 from workbench.ledger.composition import TotalPrivacy
 from workbench.ledger.renyi_filter import Cap
 from workbench.privacy.steps import NEIGHBOURS
@@ -24,11 +24,6 @@ __all__ = [
 ]
 
 EMPTY = "-"  # of a cell
-
-
-def count(number: int, noun: str) -> str:
-    """ "1 fit", "2 fits"."""
-    return f"{_numbers.count(number)} {noun}{'s' * (number != 1)}"
 
 
 def number(epsilon: float) -> str:

@@ -92,41 +92,33 @@ class Outcome(Protocol):
     @property
     def scores(self) -> tuple[str, ...]:
         """Names of the scores that a release has, the log-likelihood first."""
-        ...
 
     @property
     def draws(self) -> int:
         """How many numbers of a release get noise."""
-        ...
 
     @property
     def uses_densities(self) -> bool:
         """Whether a release reads predictive densities."""
-        ...
 
     @property
     def prediction_shape(self) -> tuple[int, ...] | None:
         """Shape of a record's prediction; None where a release reads none."""
-        ...
 
     @property
     def squared_distance(self) -> int:
         """Square of the most that a record moves the numbers of a release without ranks."""
-        ...
 
     @property
     def log_range(self) -> float:
         """The most that a record's log-likelihood adds to the number of a release, in nats."""
-        ...
 
     @property
     def has_ranks(self) -> bool:
         """Whether calibration is checked by ranks among draws, which move one number more."""
-        ...
 
     def release(self, predicted: Predicted, key: jax.Array, noise_multiplier: float) -> Released:
         """All scores, from one release with noise, as of ``covered_means``."""
-        ...
 
 
 @dataclass(frozen=True)

@@ -40,14 +40,6 @@ class Sum(NamedTuple):
     spacing: float
 
 
-class _Charge(NamedTuple):
-    """What an owner says of its part in the ledger. A seed would let others predict its noise."""
-
-    ledger: Any
-    over_cap: str | None
-    seed: int | None = None
-
-
 class _Secret(NamedTuple):
     """The secret key of an owner for one plan: a file that is deleted as it is used, beside a mark
     that it was there.
@@ -175,9 +167,15 @@ def write_sum(
     side = agreement(agreed, data, name or f"records of {owner}")
     # whatever can fail fails before anything is spent
     covering, summed = mask(agreed, private, public, position, side.size), compiled(side)
-    request, spec = _Charge(ledger, over_cap), side.spec
+    spec = side.spec
     with charged(
-        request, spec.source, side.guarantee, spec.model.name, lambda: spec.columns.dataset_id
+        spec.source,
+        side.guarantee,
+        spec.model.name,
+        lambda: spec.columns.dataset_id,
+        seed=None,  # which would let others predict its noise
+        ledger=ledger,
+        over_cap=over_cap,
     ) as charge:
         secret.take(owner)
         answer = summed(charge.key)

@@ -43,8 +43,11 @@ _ACCEPTED, _FEWEST_ACCEPTED = (0.7, 0.3)
 _STAYS = 0.1  # by what share of their 90 % range medians may differ between two rounds
 _FARTHEST = 12.0  # of logarithms from where they begin
 _BEYOND = np.array([0.3, 1, 2, 4, 8, 16, 32, 64, 128])  # nu less d - 1
-# where d is more than 40: nu of columns that are independent otherwise is several d
+# Where d is more than 40, nu of columns that are independent otherwise is several d. Points whose
+# median axis shows less than this, in units of the prior, do not tell such columns from correlated
+# ones, of which intervals would be a third as wide as they must be: nu is then at most the second.
 _BEYOND_MANY = np.append(_BEYOND, [256, 512, 1024])
+_SHOWN, _UNSHOWN_BEYOND = 1.5, 32
 # the prior of nu falls with this power of 1 + _BEYOND, or intervals of columns alike would be too
 # narrow
 _TOWARDS_FEW = 0.5
@@ -132,7 +135,10 @@ class _Chains:
         )
         is_log = np.concatenate([rows == columns, np.zeros(size, bool), np.ones(size, bool)])
         self._logs, self._farthest = np.flatnonzero(is_log), np.where(is_log, _FARTHEST, 1e3)
+        spread, axes = np.linalg.eigh(points)
         beyond = _BEYOND if size <= 40 else _BEYOND_MANY
+        if size > 40 and np.median(spread) < _SHOWN:
+            beyond = beyond[beyond <= _UNSHOWN_BEYOND]
         self._all_degrees = degrees = size - 1 + beyond
         halves = (
             degrees[:, None] - np.arange(size)
@@ -148,8 +154,8 @@ class _Chains:
             multigammaln(nu / 2, size) for nu in degrees
         ]
         self._constant -= _TOWARDS_FEW * np.log1p(beyond)
-        # begin at a ridge regression, and take steps of about its errors
-        spread, axes = np.linalg.eigh(points)  # in these axes, each entry of H has its own equation
+        # begin at a ridge regression, and take steps of about its errors; in these axes, each entry
+        # of H has its own equation
         slopes = axes.T @ (np.eye(size) - products) @ axes / (1 + (spread[:, None] + spread) / 2)
         slopes = axes @ slopes @ axes.T
         # errors of entries

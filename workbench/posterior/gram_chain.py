@@ -34,7 +34,7 @@ from workbench.posterior._ellipses import (
 )
 from workbench.posterior.statistics import LinearGaussian, NoisedSums, symmetric
 
-__all__ = ["CHAINS", "Draws", "draw"]
+__all__ = ["CHAINS", "SETTLED", "Draws", "draw"]
 
 _LEAST_SHARE = 0.1  # of w^2 in w
 _LOG_SCALES = np.linspace(-16.0, 6.0, 4401)
@@ -51,11 +51,6 @@ class Draws(NamedTuple):
     coefficients: np.ndarray
     scale: np.ndarray
     spread: float
-
-    @property
-    def have_settled(self) -> bool:
-        """Whether the chains agree."""
-        return self.spread <= SETTLED
 
 
 def draw(sums: NoisedSums, regression: LinearGaussian, count: int, generator: Generator) -> Draws:

@@ -44,15 +44,13 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
-import numpyro
 from numpy.random import Generator
 from scipy.special import gammaln, psi
 
 from workbench.posterior._ellipses import CHAINS, SETTLED, r_hat
 from workbench.posterior.cell_tree import Cells, Tree
-from workbench.posterior.statistics import SITE
+from workbench.posterior.statistics import model_of_sums
 
 __all__ = ["LARGEST", "Draws", "crowded", "draw", "leaning", "model_of", "norm_of", "prior_draws"]
 
@@ -91,11 +89,6 @@ class Draws(NamedTuple):
     spread: float
     concentrations: np.ndarray
 
-    @property
-    def have_settled(self) -> bool:
-        """Whether the chains agree."""
-        return self.spread <= SETTLED
-
 
 def norm_of(cells: Cells) -> float:
     """C: the norm of every record's statistic."""
@@ -103,18 +96,8 @@ def norm_of(cells: Cells) -> float:
 
 
 def model_of(cells: Cells, codes: Callable[[jax.Array], jax.Array]) -> Callable[..., None]:
-    """A NumPyro model of records x whose gradient with respect to its parameter is minus a record's
-    statistic.
-
-    :param codes: of the levels of records, int[B, D].
-    """
-
-    def model(x: jax.Array, num_records: int | None = None) -> None:
-        direction = numpyro.param(SITE, jnp.zeros(cells.ends[-1]))
-        with numpyro.plate("records", num_records or x.shape[0], subsample_size=x.shape[0]):
-            numpyro.factor("statistic", cells.statistic(codes(x)) @ direction)
-
-    return model
+    """As ``statistics.model_of_sums``, of records x. :param codes: of their levels, int[B, D]."""
+    return model_of_sums(cells.ends[-1], lambda x: cells.statistic(codes(x)))
 
 
 def draw(

@@ -33,19 +33,17 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-import numpyro
 from numpy.random import Generator
 from scipy.special import multigammaln
 
 from workbench.posterior._ellipses import (
     CHAINS,
-    SETTLED,
     Ellipses,
     cholesky,
     draws_of,
     nearest_possible,
 )
-from workbench.posterior.statistics import SITE, symmetric, triangle
+from workbench.posterior.statistics import model_of_sums, symmetric, triangle
 
 LARGEST = 20  # columns: they have D (D + 3) / 2 unknowns
 _FOLLOWED = (60, 100, 150)  # sweeps after which ellipses follow what was seen
@@ -89,11 +87,6 @@ class Draws(NamedTuple):
     covariance: np.ndarray
     spread: float
 
-    @property
-    def have_settled(self) -> bool:
-        """Whether the chains agree."""
-        return self.spread <= SETTLED
-
 
 def norm_of(columns: int) -> float:
     """C: the largest norm of a record's statistic."""
@@ -112,16 +105,8 @@ def statistic(x: jax.Array) -> Any:
 
 
 def model_of(columns: int) -> Callable[..., None]:
-    """A NumPyro model of records x whose gradient with respect to its parameter is minus a record's
-    statistic.
-    """
-
-    def model(x: jax.Array, num_records: int | None = None) -> None:
-        direction = numpyro.param(SITE, jnp.zeros((columns + 1) * (columns + 2) // 2))
-        with numpyro.plate("records", num_records or x.shape[0], subsample_size=x.shape[0]):
-            numpyro.factor("statistic", statistic(x) @ direction)
-
-    return model
+    """As ``statistics.model_of_sums``, of records x."""
+    return model_of_sums((columns + 1) * (columns + 2) // 2, statistic)
 
 
 def draw(

@@ -49,6 +49,7 @@ __all__ = [
     "guide",
     "linear_gaussian",
     "model_of",
+    "model_of_sums",
     "statistic",
     "sums_in",
     "symmetric",
@@ -134,14 +135,21 @@ def size_of(features: int) -> int:
 
 
 def model_of(features: int, clip: float, bounds: Bounds = (-1.0, 1.0)) -> Callable[..., None]:
-    """A NumPyro model of records (x, y) whose gradient with respect to its parameter is minus a
-    record's statistic.
+    """As ``model_of_sums``, of records (x, y)."""
+    return model_of_sums(size_of(features), lambda x, y: statistic(x, y, clip, bounds))
+
+
+def model_of_sums(size: int, statistic: Callable[..., jax.Array]) -> Callable[..., None]:
+    """A NumPyro model of records whose gradient with respect to its parameter is minus a record's
+    statistic.
+
+    :param size: k. :param statistic: of records, float[B, k].
     """
 
-    def model(x: jax.Array, y: jax.Array, num_records: int | None = None) -> None:
-        direction = numpyro.param(SITE, jnp.zeros(size_of(features)))
-        with numpyro.plate("records", num_records or x.shape[0], subsample_size=x.shape[0]):
-            numpyro.factor("statistic", statistic(x, y, clip, bounds) @ direction)
+    def model(*records: jax.Array, num_records: int | None = None) -> None:
+        direction, batch = numpyro.param(SITE, jnp.zeros(size)), records[0].shape[0]
+        with numpyro.plate("records", num_records or batch, subsample_size=batch):
+            numpyro.factor("statistic", statistic(*records) @ direction)
 
     return model
 

@@ -34,6 +34,7 @@ import numpy as np
 from scipy.special import ndtr
 
 from workbench.privacy._mean_ratio import mean_ratio
+from workbench.privacy.known_loss import tilted
 from workbench.privacy.sampled_gaussian import REACH
 
 __all__ = ["AllocatedGaussian"]
@@ -140,12 +141,7 @@ class AllocatedGaussian:
         finite losses.
         """
         losses, masses, _ = self._atoms
-        exponents = np.log(masses) + tilt * losses
-        largest = float(exponents.max())
-        tilted = np.exp(exponents - largest)
-        total = float(tilted.sum())
-        mean = float(tilted @ losses) / total
-        return math.log(total) + largest, mean, float(tilted @ (losses - mean) ** 2) / total
+        return tilted(losses, np.log(masses), tilt)
 
     def on_grid(self, width: float) -> tuple[int, np.ndarray, float]:
         """The loss distribution on multiples of ``width``: each loss is moved to the two ends of

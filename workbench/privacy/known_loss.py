@@ -17,7 +17,7 @@ from typing import ClassVar, TypeAlias
 import numpy as np
 from scipy.special import ndtr
 
-__all__ = ["KnownLoss", "Profile"]
+__all__ = ["KnownLoss", "Profile", "tilted"]
 
 Profile: TypeAlias = Callable[[np.ndarray], np.ndarray]  # delta at epsilons >= 0
 
@@ -79,13 +79,7 @@ class KnownLoss:
     def cumulant(self, tilt: float) -> tuple[float, float, float]:
         """log E[e^(tilt l)] and the mean and variance of the tilted loss."""
         with np.errstate(divide="ignore"):
-            exponents = np.log(self.probabilities) + tilt * self.losses
-        largest = float(exponents.max())
-        tilted = np.exp(exponents - largest)
-        total = float(tilted.sum())
-        mean = float(tilted @ self.losses) / total
-        variance = float(tilted @ (self.losses - mean) ** 2) / total
-        return math.log(total) + largest, mean, variance
+            return tilted(self.losses, np.log(self.probabilities), tilt)
 
     def on_grid(self, width: float) -> tuple[int, np.ndarray, float]:
         """The loss on multiples of ``width``, as an upper bound.
@@ -116,3 +110,16 @@ def _lower_hull(x: np.ndarray, y: np.ndarray) -> list[int]:
             corners.pop()
         corners.append(index)
     return corners
+
+
+def tilted(losses: np.ndarray, log_masses: np.ndarray, tilt: float) -> tuple[float, float, float]:
+    """log E[e^(tilt l)] and the mean and variance of the tilted loss, of one on a few points.
+
+    :param losses: float[n]. :param log_masses: float[n].
+    """
+    exponents = log_masses + tilt * losses
+    largest = float(exponents.max())
+    weights = np.exp(exponents - largest)
+    total = float(weights.sum())
+    mean = float(weights @ losses) / total
+    return math.log(total) + largest, mean, float(weights @ (losses - mean) ** 2) / total

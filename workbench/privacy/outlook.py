@@ -167,10 +167,10 @@ class Outlook:
                     f"The noise leaves room for {every}, unless columns resemble each other "
                     "closely."
                 )
-            share = "most" if self.room < MOST * quantities else "some"
+            many = "most" if self.room < MOST * quantities else "some"
             if quantities == 1:
                 return "Noise may hide the model's quantity."
-            return f"Noise may hide {share} of the model's {count(quantities)} quantities."
+            return f"Noise may hide {many} of the model's {count(quantities)} quantities."
         more = [f"{_rounded_up(settings.num_records * quantities / max(self.room, 1e-9))} records"]
         if self.epsilon_for_all is not None:
             more.insert(0, f"epsilon {_rounded_up(self.epsilon_for_all)}")

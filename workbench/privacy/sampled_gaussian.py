@@ -17,6 +17,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.special import ndtr
 
+from workbench.privacy.known_loss import tilted
+
 __all__ = ["REACH", "SampledGaussian", "gaussian_mass"]
 
 # standard deviations beyond which outcomes count as an infinite loss: at most 2e-33 per step
@@ -103,13 +105,7 @@ class SampledGaussian:
 
     def cumulant(self, tilt: float) -> tuple[float, float, float]:
         """log E[e^(tilt l)] and the mean and variance of the tilted loss, by quadrature."""
-        losses, weights = self._quadrature
-        exponents = weights + tilt * losses
-        largest = float(exponents.max())
-        tilted = np.exp(exponents - largest)
-        total = float(tilted.sum())
-        mean = float(tilted @ losses) / total
-        return math.log(total) + largest, mean, float(tilted @ (losses - mean) ** 2) / total
+        return tilted(*self._quadrature, tilt)
 
     def on_grid(self, width: float) -> tuple[int, np.ndarray, float]:
         """The loss distribution on multiples of ``width``, as an upper bound.

@@ -159,6 +159,11 @@ def _blank(array: np.ndarray | Array | jax.ShapeDtypeStruct) -> np.ndarray:
     return (np.ones if jnp.issubdtype(kind, jnp.inexact) else np.zeros)(array.shape, kind)
 
 
+def _zeros_drawn(site: dict[str, Any]) -> np.ndarray | None:
+    """Zeros as the value of a latent, of NumPy: a draw compiles a program for each operation."""
+    return np.zeros(site["fn"].shape(), np.float32) if site["type"] == "sample" else None
+
+
 class _WithoutObservations(handlers.Messenger):
     """The model with observed sites that have no likelihood: an automatic guide calls it apart from
     outer handlers.
@@ -223,7 +228,8 @@ class _Pair:
             )
         try:
             with _MADE_UP, validation_enabled(False):  # made-up records need not be valid
-                trace_of(self.guide, key, {}, args, {**constants, **by_name}, full=full)
+                undrawn = handlers.substitute(self.guide, substitute_fn=_zeros_drawn)
+                trace_of(undrawn, key, {}, args, {**constants, **by_name}, full=full)
         finally:
             for member, original in originals:
                 member.model = original

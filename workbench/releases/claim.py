@@ -94,5 +94,5 @@ def page(fit: Guarantee, *, has_ledger: bool) -> str:
     table = _html.table(
         ("level", "status", "what"), levels(fit, has_ledger=has_ledger), numbers=False
     )
-    introduction = f"<p>{_html.escape(_INTRODUCTION)}</p>"
-    return _html.page("What is claimed, and what is not covered", introduction, table)
+    title = "What is claimed, and what is not covered"
+    return _html.page(title, _html.paragraph(_INTRODUCTION), table)

@@ -116,10 +116,6 @@ def _of_look(look: Look) -> Product:
     return _of_tables(Tables.of_look(look))
 
 
-def _of_evaluation(scores: Evaluation) -> Product:
-    return _of_tables(Tables.of_evaluation(scores))
-
-
 def _of_sweep(sweep: SweepResult) -> Product:
     fits = sweep.guarantees
     if not fits:
@@ -142,7 +138,7 @@ def _of_sweep(sweep: SweepResult) -> Product:
 _PRODUCTS: dict[type, Callable[[Any], Product]] = {
     FitResult: _of_result,
     Look: _of_look,
-    Evaluation: _of_evaluation,
+    Evaluation: lambda scores: _of_tables(Tables.of_evaluation(scores)),
     Tables: _of_tables,
     SweepResult: _of_sweep,
 }

@@ -137,13 +137,11 @@ class Tables:
 
     def page(self) -> str:
         """The report: the statement and all tables."""
-        items = [f"<p>{_html.escape(self.summary)}{_html.badge('covered')}</p>"]
-        items += [
-            f"<p>{_html.escape(words)}</p>" for words in self.guarantee.statement().split("\n\n")
-        ]
+        items = [_html.paragraph(self.summary, _html.badge("covered"))]
+        items += map(_html.paragraph, self.guarantee.statement().split("\n\n"))
         for title, table in self.tables.items():
             rows = [list(map(_shown, row)) for row in table["rows"]]
-            items += [f"<h2>{_html.escape(title)}</h2>", _html.table(table["columns"], rows)]
+            items += [_html.heading(title), _html.table(table["columns"], rows)]
         return _html.page(self.title, *items)
 
 

@@ -111,6 +111,6 @@ def warning(result: FitResult) -> str:
         f"Privacy noise moves the posterior's location by about {typical:.1f} posterior standard "
         "deviations (estimated from the settings). The intervals do not include this noise, so "
         "they are too narrow: with it, a 90 % interval contains the truth in about "
-        f"{100 * coverage(typical, 0.9):.0f} % of repetitions. Larger epsilon or more records "
-        "help."
+        f"{100 * coverage(typical, 0.9):.0f} % of repetitions, and in fewer where columns are "
+        "strongly correlated. Larger epsilon or more records help."
     )

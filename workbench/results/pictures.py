@@ -10,14 +10,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from workbench import _validate
+from workbench import _validate, plots
 from workbench._lazy import pd
+from workbench.data import Dataset
+from workbench.results import description, replication
+from workbench.results.effects import formula_of
 from workbench.results.entries import entry_names
+from workbench.results.prediction import synthetic_key
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from workbench.data import Dataset
     from workbench.results.fit_result import FitResult
 
 __all__ = ["pictures", "records_of"]
@@ -59,8 +62,6 @@ def records_of(result: FitResult, data: Dataset | pd.DataFrame | None) -> Datase
     :raises ArgumentError: naming ``data``, for anything else, or a table where the model is not one
         of a formula.
     """
-    from workbench.data import Dataset
-
     if data is None or isinstance(data, Dataset):
         return data
     columns = (
@@ -77,36 +78,25 @@ def records_of(result: FitResult, data: Dataset | pd.DataFrame | None) -> Datase
 
 def _regression(result: FitResult) -> Any:
     """The columns of a formula; None for other models."""
-    from workbench.results.effects import formula_of
-
     model = formula_of(result)
     return None if model is None else model.columns
 
 
 def _curves(result: FitResult, data: Dataset | None) -> Figure:
-    from workbench.plots import training_figure
-
-    return training_figure(result)
+    return plots.training_figure(result)
 
 
 def _forest(result: FitResult, data: Dataset | None) -> Figure:
-    from workbench.plots import forest_figure
-
-    return forest_figure(result.summary_table().iloc[:, :4], result.release_label)
+    return plots.forest_figure(result.summary_table().iloc[:, :4], result.release_label)
 
 
 def _clipping(result: FitResult, data: Dataset | None) -> Figure:
-    from workbench.plots import norms_figure
-
     assert result.gradient_norms is not None
-    return norms_figure(result.gradient_norms, result.release_label)
+    return plots.norms_figure(result.gradient_norms, result.release_label)
 
 
 def _pairs(result: FitResult, data: Dataset | None) -> Figure:
     """Pairs of the scalars whose means are most posterior standard deviations away from zero."""
-    from workbench.plots import pair_figure
-    from workbench.results import description
-
     scalars: dict[str, np.ndarray] = {}
     for name, value in result.sorted_draws.items():
         names = entry_names(name, result.coordinates.get(name), value.shape[1:])
@@ -115,7 +105,7 @@ def _pairs(result: FitResult, data: Dataset | None) -> Figure:
     chosen = sorted(size, key=size.__getitem__, reverse=True)[:_PAIRS]
     made = result.posterior_kind == "variational" and description.draws_are_independent(result)
     title = _MADE if made else "posterior draws"
-    return pair_figure({name: scalars[name] for name in chosen}, result.release_label, title)
+    return plots.pair_figure({name: scalars[name] for name in chosen}, result.release_label, title)
 
 
 def _needs_records(result: FitResult, data: Dataset | None, picture: str) -> None:
@@ -129,27 +119,16 @@ def _needs_records(result: FitResult, data: Dataset | None, picture: str) -> Non
 
 
 def _check_of_probabilities(result: FitResult, data: Dataset | None) -> Figure:
-    from workbench.plots import predictive_check_figure
-
     _needs_records(result, data, "check")
     observed = result.predictor.all_arrays(data)[-1]
     probabilities = result.predictor.draws_of_predictions(result.predictor.inputs(data))
-    return predictive_check_figure(observed, probabilities, label=result.label_beside(data))
+    return plots.predictive_check_figure(observed, probabilities, label=result.label_beside(data))
 
 
 def _check_of_response(result: FitResult, data: Dataset | None) -> Figure:
     """Records beside what a regression's posterior makes of their columns, in the way that suits
     the family.
     """
-    from workbench.plots import (
-        points_check_figure,
-        predictive_check_figure,
-        proportions_figure,
-        rootogram_figure,
-        survival_check_figure,
-    )
-    from workbench.results import replication
-
     _needs_records(result, data, "check")
     columns, label = _regression(result), result.label_beside(data)
     arrays = dict(zip(columns.arrays, result.predictor.all_arrays(data), strict=True))
@@ -157,7 +136,7 @@ def _check_of_response(result: FitResult, data: Dataset | None) -> Figure:
     if family.kind == "time":
         grid = np.linspace(0, float(observed.max()), 81)
         uncensored = arrays.get("observed", observed < np.float32(columns.response.high))
-        return survival_check_figure(
+        return plots.survival_check_figure(
             observed,
             uncensored,
             grid,
@@ -166,25 +145,22 @@ def _check_of_response(result: FitResult, data: Dataset | None) -> Figure:
             xlabel=name,
         )
     if family.name == "bernoulli":
-        return predictive_check_figure(observed, replication.means(result, arrays), label)
+        return plots.predictive_check_figure(observed, replication.means(result, arrays), label)
     replicated = replication.responses(result, arrays)
     if family.kind == "class":
-        return proportions_figure(observed, replicated, columns.response.levels, label)
+        return plots.proportions_figure(observed, replicated, columns.response.levels, label)
     if family.kind == "count":
         # counts that were cut with their trials or exposure need not be whole
-        return rootogram_figure(np.rint(observed), replicated, label, xlabel=name)
-    return points_check_figure(observed[:, None], replicated[..., None], [name], label)
+        return plots.rootogram_figure(np.rint(observed), replicated, label, xlabel=name)
+    return plots.points_check_figure(observed[:, None], replicated[..., None], [name], label)
 
 
 def _check_of_points(result: FitResult, data: Dataset | None) -> Figure:
-    from workbench.plots import points_check_figure
-    from workbench.results.prediction import synthetic_key
-
     _needs_records(result, data, "check")
     (observed,) = result.predictor.all_arrays(data)
     sets = 50
     drawn = result.predictor.sample(sets * len(observed), (), synthetic_key(0))
     replicated = drawn.reshape(sets, *observed.shape)
-    return points_check_figure(
+    return plots.points_check_figure(
         observed, replicated, result.data["feature_names"] or None, label=result.label_beside(data)
     )

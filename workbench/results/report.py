@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import jinja2
 import numpy as np
 
-from workbench import _html
+from workbench import _html, plots
 from workbench._numbers import (
     MINUS,
     NARROW_SPACE,
@@ -26,6 +26,10 @@ from workbench._numbers import (
 )
 from workbench._validate import ArgumentError
 from workbench.plots.metrics import interval_of, of_score, words_of
+from workbench.results import description
+from workbench.results.code import code_of
+from workbench.results.coefficients import has_coefficients
+from workbench.results.summaries import INTERVAL
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -57,9 +61,6 @@ def render(result: FitResult) -> str:
     """Render the report of ``result`` as HTML. Names and values from the user's data
     are escaped.
     """
-    from workbench.results.code import code_of
-    from workbench.results.summaries import INTERVAL
-
     source = (
         importlib.resources.files("workbench.results").joinpath("report.html").read_text("utf-8")
     )
@@ -114,11 +115,9 @@ class _Image(NamedTuple):
 
 def _image(name: str, draw: Callable[[], Figure]) -> _Image | None:
     """A figure for the page; None with a warning if it cannot be drawn."""
-    from workbench.plots import svg
-
     try:
         figure = draw()
-        drawn = svg(figure)
+        drawn = plots.svg(figure)
     except (
         Exception
     ) as error:  # names from the data and pictures of users' models can fail in any way
@@ -151,8 +150,6 @@ def _own_picture(result: FitResult) -> _Image | None:
 
 
 def _diagram(result: FitResult) -> _Image | None:
-    from workbench.results import description
-
     return _image("diagram", lambda: description.diagram(result)) if result.model_is_known else None
 
 
@@ -163,8 +160,6 @@ def _distributions(result: FitResult) -> list[tuple[str, str]]:
     """(site, its distribution) for each site of the model; none if the model is unknown or cannot
     run on blank records.
     """
-    from workbench.results import description
-
     if not result.model_is_known:
         return []
     try:
@@ -192,9 +187,6 @@ def coefficient_rows(result: FitResult) -> tuple[list[str], list[list[str]]]:
     """Head and rows of a regression's coefficients in the columns' own units; both empty for other
     models.
     """
-    from workbench.results.coefficients import has_coefficients
-    from workbench.results.summaries import INTERVAL
-
     if not result.draws or not has_coefficients(result):
         return [], []
     try:

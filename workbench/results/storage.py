@@ -83,10 +83,6 @@ def _plain(value: object) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def _encoded_array(array: np.ndarray) -> dict[str, Any]:
-    return {"dtype": str(array.dtype), "value": array.tolist()}
-
-
 def _encode(result: FitResult) -> dict[str, Any]:
     """Everything but draws and parameters, as values that JSON can hold."""
     values = {
@@ -102,7 +98,9 @@ def _encode(result: FitResult) -> dict[str, Any]:
         entries = result.convergence._asdict()
         values["convergence"] = {name: _plain(value) for name, value in entries.items()}
     values["constants"] = {
-        name: _encoded_array(value) if isinstance(value, np.ndarray) else value
+        name: {"dtype": str(value.dtype), "value": value.tolist()}
+        if isinstance(value, np.ndarray)
+        else value
         for name, value in result.constants.items()
     }
     values["history"] = [
@@ -140,7 +138,9 @@ def save(result: FitResult, folder: str | Path) -> Path:
 
     def index(digests: dict[str, str]) -> bytes:
         written.update(digests)
-        return _index({**values, "files": written})
+        listed = {**values, "files": written}
+        listed["digest"] = digest_of(listed)
+        return (json.dumps(listed, indent=2, allow_nan=False) + "\n").encode()
 
     saved = _atomic.replace(path, numbers, index, delete=MADE)
     if result.ledger is not None:
@@ -195,13 +195,6 @@ def _described(array: np.ndarray) -> str:
     shape = ", ".join(map(str, array.shape))
     is_finite = array.dtype.kind in "biuf" and bool(np.isfinite(array).all())
     return f"{array.dtype}[{shape}]" + ("" if is_finite else ", not finite")
-
-
-def _index(values: dict[str, Any]) -> bytes:
-    """The content of result.json, with a digest of everything else in it."""
-    return (
-        json.dumps({**values, "digest": digest_of(values)}, indent=2, allow_nan=False) + "\n"
-    ).encode()
 
 
 def digest_of(values: dict[str, Any]) -> str:

@@ -16,7 +16,7 @@ from workbench.widgets.kit import fields, markup
 from workbench.widgets.kit.base import Screen, framed
 from workbench.widgets.kit.latest import Latest
 
-__all__ = ["TeachingScreen", "button", "slider"]
+__all__ = ["TeachingScreen", "slider"]
 
 _BLANK = b"<svg xmlns='http://www.w3.org/2000/svg'/>"
 _STYLE = {"description_width": "150px"}
@@ -52,21 +52,6 @@ def slider(
         layout=widgets.Layout(width="auto"),
         tooltip=label,
     )
-
-
-def button(
-    label: str, icon: str, tooltip: str, act: Callable[[], None], *, primary: bool = False
-) -> Any:
-    """A button that calls ``act``, which must return quickly."""
-    made = widgets.Button(
-        description=label,
-        icon=icon,
-        tooltip=tooltip,
-        button_style="primary" if primary else "",
-        layout=widgets.Layout(width="auto"),
-    )
-    made.on_click(lambda _: act())
-    return made
 
 
 class TeachingScreen(Screen):
@@ -110,7 +95,7 @@ class TeachingScreen(Screen):
         shown = [
             widget
             for images, caption in zip(self.pictures, captions, strict=True)
-            for widget in (_beside(images), caption)
+            for widget in (fields.styled(widgets.Box(images), "dpvi-parts"), caption)
         ]
         control_column = widgets.VBox(
             [*controls, self._problem], layout=widgets.Layout(flex="1 1 300px", min_width="0")
@@ -194,15 +179,7 @@ def _parts(cut: float) -> list[Any]:
         )
         for fraction in (cut, 1 - cut)
     ]
-    for image in made:
-        image.add_class("dpvi-figure")
-    return made
-
-
-def _beside(images: Sequence[Any]) -> Any:
-    box = widgets.Box(images)
-    box.add_class("dpvi-parts")
-    return box
+    return [fields.styled(image, "dpvi-figure") for image in made]
 
 
 def rests(is_old: Callable[[], bool]) -> bool:

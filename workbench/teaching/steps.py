@@ -16,7 +16,7 @@ from workbench import _numbers, _validate
 from workbench.noise.chacha20 import key_from_seed, new_key
 from workbench.privacy.steps import LAWS
 from workbench.teaching.figures import CASES, DescentFigure, MinibatchFigure, SpendingFigure
-from workbench.teaching.screen import TeachingScreen, around, button, rests, slider
+from workbench.teaching.screen import TeachingScreen, around, rests, slider
 from workbench.teaching.simulations import (
     CLOUD,
     Descent,
@@ -26,6 +26,7 @@ from workbench.teaching.simulations import (
     spent_by_steps,
 )
 from workbench.widgets.kit import markup
+from workbench.widgets.kit.fields import button
 from workbench.widgets.kit.latest import Latest
 from workbench.widgets.kit.threads import background
 
@@ -83,9 +84,9 @@ class ClippingScreen(TeachingScreen):
         self.sampling_rate = slider("minibatch rate q", RATES, sampling_rate, name="sampling_rate")
         self.step = button(
             "Step",
-            "step-forward",
-            "Take the step in the picture",
             lambda: self.take(1),
+            "Take the step in the picture",
+            icon="step-forward",
             primary=True,
         )
         self.play = widgets.ToggleButton(
@@ -95,9 +96,12 @@ class ClippingScreen(TeachingScreen):
             tooltip="Take steps until pressed again",
             layout=widgets.Layout(width="auto"),
         )
-        self.reset = button("Reset", "undo", "Start again with the same draws", self._reset)
+        self.reset = button("Reset", self._reset, "Start again with the same draws", icon="undo")
         self.fresh = button(
-            "Fresh noise", "random", "Draw other noise for the step in the picture", self._renew
+            "Fresh noise",
+            self._renew,
+            "Draw other noise for the step in the picture",
+            icon="random",
         )
         self.play.observe(lambda _: self._turn(), names="value")
         self._lock = threading.Lock()
@@ -298,12 +302,12 @@ class SamplersScreen(TeachingScreen):
         )
         self.steps = slider("steps T", STEPS, steps, name="steps", shown=_numbers.count)
         self.delta = slider("delta (probability)", DELTAS, delta, name="delta")
-        self.again = button("Draw again", "random", "Draw other minibatches", self._redraw)
+        self.again = button("Draw again", self._redraw, "Draw other minibatches", icon="random")
         self.compare = button(
             "All accountants",
-            "table",
-            "Compute the plan's epsilon with every accountant; takes seconds",
             self._compare,
+            "Compute the plan's epsilon with every accountant; takes seconds",
+            icon="table",
         )
         self.table = widgets.HTML()
         self._comparing = Latest("dpvi-teaching-table", pause=0.0)

@@ -15,7 +15,7 @@ import importlib
 import os
 import zlib
 from pathlib import Path
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar
 
 from workbench import _validate
 
@@ -69,24 +69,6 @@ def file_key(key: bytes, salt: bytes) -> bytes:
     return bytes(hkdf.HKDF(hashes.SHA256(), len(key), salt, _PURPOSE).derive(key))
 
 
-class Guard(Protocol):
-    """What is written with each block, by which reading it finds out that it is another one."""
-
-    tag: ClassVar[int]  # bytes that it adds to a block
-    refusal: ClassVar[str]  # what happened to a block that is refused
-
-    # content is whatever has a buffer; Python 3.11 has no type for that
-    def close(self, section: int, position: int, content: Any, further: bytes = b"") -> bytes:
-        """``content`` as it is written. :param further: public bytes that are guarded too, but not
-        written.
-        """
-
-    def open(
-        self, section: int, position: int, guarded: bytes | memoryview, further: bytes = b""
-    ) -> Any:
-        """The content of what was read; None if it is not what was written in this place."""
-
-
 class Checksum:
     """The CRC-32 of a block in the clear, of its place and of its file.
 
@@ -96,14 +78,18 @@ class Checksum:
     :param name: of the file, random.
     """
 
-    tag: ClassVar[int] = 4
-    refusal: ClassVar[str] = "is damaged"
+    tag: ClassVar[int] = 4  # bytes that it adds to a block
+    refusal: ClassVar[str] = "is damaged"  # what happened to a block that is refused
 
     def __init__(self, name: bytes) -> None:
         self._name = name
 
     def close(self, section: int, position: int, content: Any, further: bytes = b"") -> bytes:
-        """``content`` and its checksum."""
+        """``content`` and its checksum.
+
+        :param content: whatever has a buffer, for which Python 3.11 has no type. :param further:
+            public bytes that are guarded too, but not written.
+        """
         return bytes(content) + self._of(section, position, content, further)
 
     def open(
@@ -167,7 +153,7 @@ class Seal:
 
     def open(
         self, section: int, position: int, sealed: bytes | memoryview, further: bytes = b""
-    ) -> bytes | None:
+    ) -> Any:
         """The content of a sealed block; None if it is not the one that was sealed for
         this place.
         """
@@ -179,6 +165,10 @@ class Seal:
 
     def _bound(self, section: int, position: int, further: bytes) -> bytes:
         return self._name + _nonce(section, position) + further
+
+
+# what is written with each block, by which reading it finds out that it is another one
+Guard = Checksum | Seal
 
 
 def _nonce(section: int, position: int) -> bytes:

@@ -206,8 +206,8 @@ def _check(options: Mapping[str, Any], target: Path) -> None:
     columns = list(inspect.signature(Encoding.of).parameters)[2:]
     for name in options:
         if name not in (*columns, *_NOT_OF_THE_COLUMNS):
-            known = ", ".join(sorted((*columns, *_NOT_OF_THE_COLUMNS)))
-            raise _validate.ArgumentError(name, options[name], f"unknown option; known: {known}.")
+            names = ", ".join(sorted((*columns, *_NOT_OF_THE_COLUMNS)))
+            raise _validate.ArgumentError(name, options[name], f"unknown option; known: {names}.")
     if target.exists():
         raise _validate.ArgumentError(
             "out", str(target), "exists already: name another file, or delete it."

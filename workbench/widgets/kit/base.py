@@ -21,15 +21,14 @@ _SUCCESSIONS = Successions()
 _PLACES = {"tab": "tab-after", "right": "split-right", "below": "split-bottom"}
 
 
-def framed(*children: widgets.Widget, max_width: str = "1180px", **layout: str) -> Any:
+def framed(*children: widgets.Widget, **layout: str) -> Any:
     """A screen's view: its parts in a column, with the style sheet."""
-    view = widgets.VBox(
+    view: Any = widgets.VBox(
         [widgets.HTML(markup.STYLE_SHEET), *children],
-        layout=widgets.Layout(width="100%", max_width=max_width, padding="8px", **layout),
+        layout=widgets.Layout(width="100%", max_width="1180px", padding="8px", **layout),
         _view_count=0,  # None would not count
     )
-    view.add_class("dpvi-workbench")
-    return view
+    return fields.styled(view, "dpvi-workbench")
 
 
 class Screen:

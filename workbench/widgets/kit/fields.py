@@ -20,6 +20,7 @@ __all__ = [
     "abreast",
     "argument_words",
     "beside",
+    "button",
     "check",
     "choice",
     "close_all",
@@ -31,6 +32,7 @@ __all__ = [
     "say",
     "section",
     "set_style",
+    "styled",
     "text",
 ]
 
@@ -54,6 +56,28 @@ def say(line: widgets.HTML, content: str) -> None:
 def set_style(widget: widgets.DOMWidget, style: str, is_on: bool) -> None:
     """Give the widget this class of the style sheet, or take it away."""
     (widget.add_class if is_on else widget.remove_class)(style)
+
+
+def styled(widget: widgets.DOMWidget, *styles: str) -> Any:
+    """The widget, with these classes of the style sheet."""
+    for style in styles:
+        widget.add_class(style)
+    return widget
+
+
+def button(label: str, press: Callable[[], object], tooltip: str = "", **facts: Any) -> Any:
+    """A button as wide as its label, unless its layout says otherwise.
+
+    :param press: called when it is pressed; it must return quickly. :param facts: as of
+        ``widgets.Button``; "primary" is its only style.
+    """
+    layout = {"width": "auto"} | facts.pop("layout", {})
+    style = "primary" if facts.pop("primary", False) else ""
+    made = widgets.Button(
+        description=label, tooltip=tooltip, button_style=style, layout=layout, **facts
+    )
+    made.on_click(lambda _: press())
+    return made
 
 
 def argument_words(argument: str) -> str:
@@ -107,10 +131,8 @@ class Field:
         control.layout.width = "auto"
         self._help, self.error_line = line(), line()
         self.show_help(help)
-        self.box = widgets.HBox([control, self._help])
-        self.box.add_class("dpvi-control")
-        self.view = widgets.VBox([self.box, self.error_line])
-        self.view.add_class("dpvi-field")
+        self.box = styled(widgets.HBox([control, self._help]), "dpvi-control")
+        self.view = styled(widgets.VBox([self.box, self.error_line]), "dpvi-field")
 
     @property
     def value(self) -> Any:
@@ -299,24 +321,16 @@ def close_all(widget: widgets.Widget) -> None:
 
 def beside(main: widgets.Widget, *side: widgets.Widget) -> Any:
     """The main part of a screen, and beside it what it means."""
-    column = widgets.VBox(side)
-    column.add_class("dpvi-side")
-    box = widgets.Box([main, column])
-    box.add_class("dpvi-main")
-    return box
+    column = styled(widgets.VBox(side), "dpvi-side")
+    return styled(widgets.Box([main, column]), "dpvi-main")
 
 
 def abreast(*columns: Sequence[widgets.Widget]) -> Any:
     """Columns of equal width, one below the other where there is no room."""
-    box = widgets.Box([widgets.VBox(column) for column in columns])
-    box.add_class("dpvi-abreast")
-    return box
+    return styled(widgets.Box([widgets.VBox(column) for column in columns]), "dpvi-abreast")
 
 
 def section(title: str, *children: widgets.Widget) -> Any:
     """A framed part of the screen with a title."""
-    box = widgets.VBox(
-        [widgets.HTML(markup.heading(title)), *children], layout=widgets.Layout(width="auto")
-    )
-    box.add_class("dpvi-section")
-    return box
+    parts = [widgets.HTML(markup.heading(title)), *children]
+    return styled(widgets.VBox(parts, layout=widgets.Layout(width="auto")), "dpvi-section")

@@ -49,7 +49,7 @@ STYLE_SHEET = (
 )
 
 _CARD = (
-    f"border:1px solid {BORDER};border-left:6px solid {{}};border-radius:4px;padding:.4em "
+    f"border:1px solid {BORDER};border-left:6px solid {ACCENT};border-radius:4px;padding:.4em "
     f"1em;margin:.6em 0;line-height:1.45;max-width:72em;color:{INK}"
 )
 _FILLS = {
@@ -174,17 +174,12 @@ def bar(segments: Sequence[tuple[str, float, str]]) -> str:
     )
 
 
-def card(
-    title: str, paragraphs: Sequence[str], cautions: Iterable[str] = (), *, warns: bool = False
-) -> str:
-    """A framed text whose first paragraph is bold; marked by a sign and a colour if
-    it ``warns``.
-    """
+def card(title: str, paragraphs: Sequence[str], cautions: Iterable[str] = ()) -> str:
+    """A framed text whose first paragraph is bold."""
     first, *details = paragraphs
     body = "".join(f"<p style='margin:.4em 0'>{escape(text)}</p>" for text in details)
-    colour, sign = (ALERT, "⚠ ") if warns else (ACCENT, "")
     return (
-        f'<div style="{_CARD.format(colour)}"><b>{sign}{escape(title)}</b>'
+        f'<div style="{_CARD}"><b>{escape(title)}</b>'
         f'<p style="margin:.4em 0"><b>{escape(first)}</b></p>'
         f"{body}{''.join(map(problem, cautions))}</div>"
     )

@@ -39,11 +39,9 @@ class Tabs:
             for title in pages
         }
         self._open = ""
-        line = widgets.Box(list(self._buttons.values()))
-        line.add_class("dpvi-tabs")
+        line = fields.styled(widgets.Box(list(self._buttons.values())), "dpvi-tabs")
         for page in self._parts.values():
-            page.layout.display = "none"
-            page.add_class("dpvi-part")
+            fields.styled(page, "dpvi-part").layout.display = "none"
         self.view = widgets.VBox(
             [line, *(page for title, page in self._parts.items() if title not in self._late)]
         )

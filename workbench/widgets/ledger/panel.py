@@ -92,11 +92,12 @@ class LedgerPanel:
         self._enabled, self._closed = True, False
         self._refused_before = False
         self._said = widgets.HTML(layout=widgets.Layout(flex="1 1 200px", min_width="0"))
-        self.refresh = widgets.Button(
-            description="Refresh",
+        self.refresh = fields.button(
+            "Refresh",
+            on_refresh,
+            "Read the ledger again",
             icon="refresh",
-            tooltip="Read the ledger again",
-            layout=widgets.Layout(width="112px", flex="0 0 auto"),
+            layout={"width": "112px", "flex": "0 0 auto"},
         )
         self._problem = fields.line()
         self.reason = fields.text(
@@ -122,7 +123,6 @@ class LedgerPanel:
             ],
             layout=widgets.Layout(width="auto", margin="0 0 6px 0"),
         )
-        self.refresh.on_click(lambda _: on_refresh())
         self.reason.on_change(lambda: None if self._forgetting else on_change())
         self._clear("")
 
@@ -290,19 +290,20 @@ class LedgerPanel:
         )
         if run in refused:
             text += " Its remaining steps would now exceed the cap."
-        button = widgets.Button(
-            description="Resume this fit",
+        button = fields.button(
+            "Resume this fit",
+            lambda: self._on_resume(run),
+            f"Continue from step {_numbers.count(run.step)}; it spends no more than was reserved "
+            "for it",
             icon="forward",
             disabled=not self._enabled,
-            tooltip=f"Continue from step {_numbers.count(run.step)}; it spends no more than was "
-            "reserved for it",
-            layout=widgets.Layout(width="152px", flex="0 0 auto"),
+            layout={"width": "152px", "flex": "0 0 auto"},
         )
-        button.on_click(lambda _: self._on_resume(run))
-        dismiss = widgets.Button(
-            description="Dismiss",
-            tooltip="Not again before the kernel restarts; workbench resume still lists it",
-            layout=widgets.Layout(width="80px", flex="0 0 auto"),
+        dismiss = fields.button(
+            "Dismiss",
+            lambda: self._dismiss(run, row),
+            "Not again before the kernel restarts; workbench resume still lists it",
+            layout={"width": "80px", "flex": "0 0 auto"},
         )
         line = widgets.HTML(
             markup.sentence(text), layout=widgets.Layout(flex="1 1 260px", min_width="0")
@@ -311,7 +312,6 @@ class LedgerPanel:
             [line, button, dismiss],
             layout=widgets.Layout(flex_flow="row wrap", align_items="center"),
         )
-        dismiss.on_click(lambda _: self._dismiss(run, row))
         return row
 
     def _dismiss(self, run: SavedRun, row: widgets.Widget) -> None:

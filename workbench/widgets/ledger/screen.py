@@ -104,25 +104,26 @@ class Ledger(Screen):
     def _make_list(self) -> None:
         self.table = widgets.HTML(markup.quiet("reading the ledger…"))
         self.message = fields.line()
-        self.refresh = _button("Refresh", "refresh", "Read the ledger again")
-        self.recover = _button(
+        self.refresh = fields.button(
+            "Refresh", self._refresh, "Read the ledger again", icon="refresh"
+        )
+        self.recover = fields.button(
             "Recover",
-            "wrench",
+            self._recover,
             "Charge interrupted fits only for the steps that they may have taken",
+            icon="wrench",
             disabled=True,
         )
-        self.export = _button(
+        self.export = fields.button(
             "Make file",
-            "download",
+            self._export,
             "Make a page for an officer and a file with everything in the ledger",
+            icon="download",
+            layout={"align_self": "flex-start"},
         )
-        self.export.layout.align_self = "flex-start"
         self.link = widgets.HTML()
         self.dataset = fields.choice("dataset", "data set", [("none yet", 0)], 0)
         self.spent, self.statement, self.fits = widgets.HTML(), widgets.HTML(), widgets.HTML()
-        self.refresh.on_click(lambda _: self._refresh())
-        self.recover.on_click(lambda _: self._recover())
-        self.export.on_click(lambda _: self._export())
         self.dataset.on_change(self._choose)
 
     def _make_form(self) -> None:
@@ -140,12 +141,16 @@ class Ledger(Screen):
         self.why = fields.text(
             "why", "why", help="The reason to set or remove the cap, which the ledger keeps."
         )
-        self.set_cap = _button(
-            "Set cap", "check", "Let all fits together spend at most this", primary=True
+        self.set_cap = fields.button(
+            "Set cap",
+            self._set_cap,
+            "Let all fits together spend at most this",
+            icon="check",
+            primary=True,
         )
-        self.remove_cap = _button("Remove", "times", "Remove the cap of this data set")
-        self.set_cap.on_click(lambda _: self._set_cap())
-        self.remove_cap.on_click(lambda _: self._remove_cap())
+        self.remove_cap = fields.button(
+            "Remove", self._remove_cap, "Remove the cap of this data set", icon="times"
+        )
         self._fields = {
             field.name: field
             for field in (self.dataset, self.epsilon, self.delta, self.relation, self.why)
@@ -155,33 +160,26 @@ class Ledger(Screen):
         """All data sets beside what is spent on the chosen one. Its fits and the form for its cap
         are one click away.
         """
-        self.dataset.view.add_class("dpvi-long")
-        buttons = widgets.HBox([self.refresh, self.recover])
-        buttons.add_class("dpvi-buttons")
-        bar = widgets.Box([self.dataset.view, buttons])
-        bar.add_class("dpvi-bar")
-        form = widgets.Box(
-            [field.view for field in (self.epsilon, self.delta, self.relation, self.why)]
-        )
-        form.add_class("dpvi-fields")
-        self.why.view.add_class("dpvi-whole")
-        pressed = widgets.HBox(
-            [self.set_cap, self.remove_cap, widgets.HTML(markup.help_mark(_CAP_HELP))]
-        )
-        pressed.add_class("dpvi-buttons")
+        buttons = fields.styled(widgets.HBox([self.refresh, self.recover]), "dpvi-buttons")
+        chosen = fields.styled(self.dataset.view, "dpvi-long")
+        bar = fields.styled(widgets.Box([chosen, buttons]), "dpvi-bar")
+        short = [field.view for field in (self.epsilon, self.delta, self.relation)]
+        why = fields.styled(self.why.view, "dpvi-whole")
+        form = fields.styled(widgets.Box([*short, why]), "dpvi-fields")
+        about = widgets.HTML(markup.help_mark(_CAP_HELP))
+        pressed = widgets.HBox([self.set_cap, self.remove_cap, about])
         location = widgets.HTML(markup.quiet(f"Kept in {self.ledger.path}"))
         self.tabs = Tabs(
             {
                 "Fits": self.fits,
-                "Cap": widgets.VBox([self.cap, form, pressed]),
+                "Cap": widgets.VBox([self.cap, form, fields.styled(pressed, "dpvi-buttons")]),
                 "Export": widgets.VBox([location, self.export, self.link]),
             },
             late=("Cap", "Export"),
         )
         self.tabs.open = "Fits"
         main = fields.beside(widgets.VBox([self.table, self.statement]), self.spent)
-        main.add_class("dpvi-low")
-        return framed(bar, self.message, main, self.tabs.view)
+        return framed(bar, self.message, fields.styled(main, "dpvi-low"), self.tabs.view)
 
     def _ipython_display_(self) -> None:
         self.look()
@@ -252,9 +250,14 @@ class Ledger(Screen):
                 page.statement,
                 page.fits,
             )
-            self.cap.value = _cap_of(page.entry)
-            if page.entry.number != self._filled:
-                self._filled, cap = page.entry.number, page.entry.cap
+            entry, cap = page.entry, page.entry.cap
+            self.cap.value = markup.sentence(
+                f"{entry.name} has no cap."
+                if cap is None
+                else f"{entry.name}: at most {words.cap_words(cap)}. Reason: {entry.why}"
+            )
+            if entry.number != self._filled:
+                self._filled = entry.number
                 self.epsilon.value, self.delta.value = (
                     ("", "") if cap is None else (f"{cap.epsilon:g}", f"{cap.delta:g}")
                 )
@@ -367,19 +370,6 @@ class Ledger(Screen):
         fields.say(self.message, "".join(map(markup.problem, lines)))
 
 
-def _button(
-    label: str, icon: str, tooltip: str, *, disabled: bool = False, primary: bool = False
-) -> Any:
-    return widgets.Button(
-        description=label,
-        icon=icon,
-        tooltip=tooltip,
-        disabled=disabled,
-        button_style="primary" if primary else "",
-        layout=widgets.Layout(width="auto"),
-    )
-
-
 def _problems(error: Exception) -> dict[str, str]:
     """``{argument: what is wrong}``; the argument is "" for errors that are not about one."""
     if isinstance(error, books.LedgerError):
@@ -453,11 +443,3 @@ def _share(used: float | None) -> str:
     if used > 1:
         return "more than 100 %" if math.isfinite(used) else "unknown"
     return words.percent(used)
-
-
-def _cap_of(entry: books.Entry) -> str:
-    if entry.cap is None:
-        return markup.sentence(f"{entry.name} has no cap.")
-    return markup.sentence(
-        f"{entry.name}: at most {words.cap_words(entry.cap)}. Reason: {entry.why}"
-    )

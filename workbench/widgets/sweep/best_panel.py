@@ -35,8 +35,9 @@ class BestPanel:
 
     def __init__(self, on_choose: Callable[[], None]) -> None:
         self._about, self._said = fields.line(), fields.line()
-        self.choose = widgets.Button(description="Keep the best", button_style="primary")
-        self.choose.on_click(lambda _: on_choose())
+        self.choose = fields.button(
+            "Keep the best", on_choose, primary=True, layout={"width": None}
+        )
         self._code = widgets.HTML()
         self.view = widgets.VBox([self._about, self.choose, self._said, self._code])
         self.show_unknown()

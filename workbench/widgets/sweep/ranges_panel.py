@@ -104,10 +104,8 @@ class RangesPanel:
         lists = widgets.VBox(
             [field.view for name, field in self.fields.items() if name not in MAIN]
         )
-        self.settings = widgets.Box(
-            [lists, _group("Minibatches are drawn:", self.samplers), self._baseline_box]
-        )
-        self.settings.add_class("dpvi-fields")
+        groups = [_group("Minibatches are drawn:", self.samplers), self._baseline_box]
+        self.settings = fields.styled(widgets.Box([lists, *groups]), "dpvi-fields")
         for field in (*self.fields.values(), *self.samplers.values(), *self.baselines.values()):
             field.on_change(on_change)
 

@@ -6,19 +6,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Hashable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from workbench import _validate, models
 from workbench.data import Dataset
 from workbench.fitting.groups import as_code, grouped
 from workbench.fitting.settings import problems_of
-from workbench.models import registry
 from workbench.sweeps import sweeping
 from workbench.sweeps.store import Store
 from workbench.widgets.kit import fields
-from workbench.widgets.workbench.data_source import DataSource, Same
-from workbench.widgets.workbench.settings import named_in_code
+from workbench.widgets.workbench.settings import Shown, named_in_code
 
 __all__ = ["LISTS", "SweepSettings", "numbers_in", "problems_of_ranges"]
 
@@ -95,53 +93,22 @@ def _problem_of_whole(name: str, value: Any, **limits: int) -> str:
     return ""
 
 
-@dataclass(frozen=True)
-class SweepSettings:
+@dataclass(frozen=True, kw_only=True)
+class SweepSettings(Shown):
     """One sweep as the controls show it. An empty list means that a value is chosen automatically.
 
-    :param model: name in the gallery.
-    :param data: the source of the records.
     :param ranges: ``LISTS``, "models" beside the first, "samplers" and "baselines" as tuples;
         "seeds", the number of repetitions; and "delta".
-    :param options: options of the model that differ from their defaults.
     :param store: name of a file for finished fits, or "".
-    :param device: as in ``workbench.fit``.
-    :param evaluate_private: whether to compute scores on private evaluation records.
-    :param covered_scores: whether to release scores of them through noise.
     """
 
-    model: str
-    data: DataSource
     ranges: Mapping[str, Any]
-    options: Mapping[str, Any] = field(default_factory=dict)
     store: str = ""
-    device: str | None = None
-    evaluate_private: bool = False
-    covered_scores: bool = False
-    _definition: Any = field(init=False, repr=False, compare=False, default=None)
-
-    def __post_init__(self) -> None:
-        """Remember the model that has this name now, because a cell may register another
-        one later.
-        """
-        object.__setattr__(self, "_definition", Same(registry.definition(self.model)))
 
     @property
     def key(self) -> Hashable:
         """Equal for settings that prepare the same sweep."""
-        options = tuple(sorted((name, repr(value)) for name, value in self.options.items()))
-        ranges = tuple(sorted(self.ranges.items()))
-        return (
-            self.model,
-            self._definition,
-            options,
-            self.data.key,
-            ranges,
-            self.store,
-            self.device,
-            self.evaluate_private,
-            self.covered_scores,
-        )
+        return *self._shared_key, tuple(sorted(self.ranges.items())), self.store
 
     def prepare(self, dataset: Dataset, store: Store) -> sweeping.PreparedSweep:
         """Prepare the sweep of ``dataset``, with its finished fits in ``store``.
@@ -169,12 +136,7 @@ class SweepSettings:
             arguments["baselines"] = list(ranges["baselines"])
         if ranges.get("delta") is not None:
             arguments["delta"] = ranges["delta"]
-        if self.device is not None:
-            arguments["device"] = self.device
-        for name in ("evaluate_private", "covered_scores"):
-            if getattr(self, name):
-                arguments[name] = True
-        return arguments
+        return arguments | self._ticked()
 
     def choice(self) -> dict[str, Any]:
         """Arguments of ``workbench.choose`` besides the data, for the best of all combinations.

@@ -83,12 +83,13 @@ class SweepPanel:
             help="It opens in a Workbench below, with its settings. Nothing is fitted again and "
             "nothing is spent.",
         )
-        self.open = widgets.Button(
-            description="Open in the Workbench",
+        self.open = fields.button(
+            "Open in the Workbench",
+            self._ask_for_fit,
+            "Show the posterior, pictures and guarantee of this fit below",
             icon="external-link",
             disabled=True,
-            layout=widgets.Layout(width="auto", align_self="flex-start"),
-            tooltip="Show the posterior, pictures and guarantee of this fit below",
+            layout={"align_self": "flex-start"},
         )
         self.opened = fields.line()
         self.opening = widgets.VBox([self.fit.view, self.open, self.opened])
@@ -106,7 +107,6 @@ class SweepPanel:
             ]
         )
         self.metric.on_change(self._make_files)
-        self.open.on_click(lambda _: self._ask_for_fit())
 
     def ready(self, missing: str = "") -> None:
         """Show that a sweep can begin. :param missing: what must be done before, a sentence; "" for

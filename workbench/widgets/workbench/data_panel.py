@@ -93,9 +93,7 @@ class DataPanel:
         for control in (self.named, self.variable, self.target, self.path, self.separator):
             control.on_change(self._source_changed)
         self.upload.observe(self._take_upload, names="value")
-        self.refresh_button.on_click(lambda _: self.refresh())
         self.private_rows.observe(lambda _: self._draw(), names="value")
-        self.count_button.on_click(lambda _: self._count())
         self._on_change = on_change
 
     @property
@@ -266,10 +264,12 @@ class DataPanel:
         self._facts = widgets.HTML()
         self.variable = fields.choice("variable", "variable", [_NONE_FOUND], "")
         self.target = fields.choice("y", "target y (array)", [("none", "")], "")
-        self.refresh_button = widgets.Button(
-            description="Look again",
+        self.refresh_button = fields.button(
+            "Look again",
+            self.refresh,
+            "Update the lists of data sets and variables, and the file",
             icon="refresh",
-            tooltip="Update the lists of data sets and variables, and the file",
+            layout={"width": None},
         )
         self.path = fields.text(
             "path",
@@ -285,8 +285,8 @@ class DataPanel:
             tooltip="Upload a CSV file of your own machine",
         )
         # the style sheet leaves out the number of files that the widget adds
-        upload = widgets.HBox([self.upload, widgets.HTML(markup.drop_zone("or drop it here"))])
-        upload.add_class("dpvi-upload")
+        zone = widgets.HTML(markup.drop_zone("or drop it here"))
+        upload = fields.styled(widgets.HBox([self.upload, zone]), "dpvi-upload")
         self._upload_note = widgets.HTML()
         self.separator = fields.choice(
             "separator",
@@ -299,11 +299,12 @@ class DataPanel:
         )
         self.separator.box.add_class("dpvi-schema-question")
         self._found, self._counted = fields.line(), fields.line()
-        self.count_button = widgets.Button(
-            description="Count the rows",
-            tooltip="Show the number of rows. It is private unless you declare it public; the "
-            "notebook keeps what is shown.",
-            layout={"width": "auto", "align_self": "flex-start"},
+        self.count_button = fields.button(
+            "Count the rows",
+            self._count,
+            "Show the number of rows. It is private unless you declare it public; the notebook "
+            "keeps what is shown.",
+            layout={"align_self": "flex-start"},
         )
         self._lines = {name: fields.line() for name in ("variable", "path")}
         self._places = {VARIABLE: ("variable",), FILE: ("path",)}

@@ -381,7 +381,9 @@ def _csv_table(
     :param file: returns what ``csv_files.read_csv`` reads, from its beginning.
     """
     delimiter, rows, decimal_commas = _first_rows(file, separator)
-    columns, options = _columns_of(rows, is_parsed=True), _csv_options(delimiter)
+    columns = _columns_of(rows, is_parsed=True)
+    decimal = "," if delimiter == ";" else "."
+    options = {} if delimiter == "," else {"separator": delimiter, "decimal": decimal}
     in_code = "".join(f", {option}={value!r}" for option, value in options.items())
 
     def read(schema: Mapping[str, Any], unit_id: str | None = None) -> pd.DataFrame:
@@ -499,15 +501,6 @@ def _in_words(separator: str, decimal_commas: bool, num_columns: int) -> str:
     return (
         f"{between} between the columns{commas}, {num_columns} "
         f"column{'s' if num_columns != 1 else ''}."
-    )
-
-
-def _csv_options(separator: str) -> dict[str, str]:
-    """What a call must say to read the file as it was read here."""
-    return (
-        {}
-        if separator == ","
-        else {"separator": separator, "decimal": "," if separator == ";" else "."}
     )
 
 

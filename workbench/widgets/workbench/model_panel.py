@@ -258,11 +258,9 @@ class _Card:
         self.name = name
         self._about = widgets.HTML(_about(name, short=True))
         self._picture = widgets.HTML(markup.quiet("drawing its diagram ..."))
-        self._button = widgets.Button(description=f"Use {name}", tooltip=f"Choose the model {name}")
-        self._button.layout.width = "auto"
-        self._button.on_click(lambda _: choose(name))
+        use = fields.button(f"Use {name}", lambda: choose(name), f"Choose the model {name}")
         title = widgets.HTML(markup.heading(name))
-        self.view = widgets.VBox([title, self._about, self._picture, self._button])
+        self.view = widgets.VBox([title, self._about, self._picture, use])
 
     def draw(self) -> None:
         """Draw the diagram for the first data set that suits the model, if there is one."""

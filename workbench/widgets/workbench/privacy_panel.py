@@ -173,8 +173,7 @@ class PrivacyPanel:
             self.learning_rate,
             self.average,
         )
-        self.settings = widgets.VBox([field.view for field in shown])
-        self.settings.add_class("dpvi-fields")
+        self.settings = fields.styled(widgets.VBox([field.view for field in shown]), "dpvi-fields")
 
     def _make_consequences(self) -> None:
         self.promise = fields.line()

@@ -74,6 +74,11 @@ def _row(*parts: widgets.Widget) -> widgets.HBox:
     return widgets.HBox(parts, layout=widgets.Layout(flex_flow="row wrap"))
 
 
+def _button(label: str, icon: str, tooltip: str, press: Callable[[], None]) -> Any:
+    """A button that waits for a result."""
+    return fields.button(label, press, tooltip, icon=icon, disabled=True, layout={"width": None})
+
+
 class ResultPanel:
     """What was learnt and promised in a line each, warnings, guarantee, posterior, pictures and
     export, which the screen displays in different places.
@@ -92,12 +97,7 @@ class ResultPanel:
         self.image = widgets.HTML()
         self.pictures = widgets.VBox([self.picture.view, self.drawing, self.image])
         self.kind = fields.choice("file", "file", [*_IN_FOLDER, *PICTURES], next(iter(_IN_FOLDER)))
-        self.make = widgets.Button(
-            description="Make file",
-            icon="download",
-            disabled=True,
-            tooltip="Make a file to download",
-        )
+        self.make = _button("Make file", "download", "Make a file to download", self._make_file)
         self.link = widgets.HTML()
         self.folder = fields.text(
             "folder",
@@ -105,21 +105,19 @@ class ResultPanel:
             "runs/mine",
             help="On the kernel's machine. wb.load reads the result from there.",
         )
-        self.save = widgets.Button(
-            description="Save", icon="save", disabled=True, tooltip="Save all files into the folder"
-        )
-        self.publish = widgets.Button(
-            description="Release",
-            icon="certificate",
-            disabled=True,
-            tooltip="Write a folder, or a file that ends in .zip, that a reviewer can check",
+        self.save = _button("Save", "save", "Save all files into the folder", self._save)
+        self.publish = _button(
+            "Release",
+            "certificate",
+            "Write a folder, or a file that ends in .zip, that a reviewer can check",
+            self._publish,
         )
         self.saved = widgets.HTML()
-        self.twins = widgets.Button(
-            description="Save twins",
-            icon="clone",
-            disabled=True,
-            tooltip="Save synthetic tables and a README into the folder whose name ends in _twins",
+        self.twins = _button(
+            "Save twins",
+            "clone",
+            "Save synthetic tables and a README into the folder whose name ends in _twins",
+            self._save_twins,
         )
         self.twins_saved = widgets.HTML()
         self.code = widgets.HTML()
@@ -139,10 +137,6 @@ class ResultPanel:
             ]
         )
         self.picture.on_change(self._ask_for_picture)
-        self.make.on_click(lambda _: self._make_file())
-        self.save.on_click(lambda _: self._save())
-        self.publish.on_click(lambda _: self._publish())
-        self.twins.on_click(lambda _: self._save_twins())
 
     @property
     def says_what_ended(self) -> bool:

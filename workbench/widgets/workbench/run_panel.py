@@ -66,8 +66,8 @@ class RunPanel:
         )
         self._continues = f"Continue the {task} that was stopped"
         self.show_running(False)
-        self.buttons = widgets.HBox([self.fit, self.stop, self.resume])
-        self.buttons.add_class("dpvi-buttons")
+        pressed = widgets.HBox([self.fit, self.stop, self.resume])
+        self.buttons = fields.styled(pressed, "dpvi-buttons")
         self.options = widgets.VBox(
             [self.device.view, *(box.view for box in self.of_private_records), self.baseline.view]
         )

@@ -6,6 +6,7 @@ import functools
 import threading
 import time
 import traceback
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
@@ -39,7 +40,7 @@ _ACTIVE_SECONDS = 30.0
 _CLASSIFIERS = ("logistic", "hierarchical_logistic", "neural_classifier")
 
 
-class RunScreen(Screen):
+class RunScreen(Screen, ABC):
     """A screen that runs a fit or a sweep with the settings in its controls. Callbacks only set
     flags and start threads.
 
@@ -124,21 +125,14 @@ class RunScreen(Screen):
         """
         boxes = [field.box for field in (*long, *short)]
         for index, box in enumerate(boxes):
-            box.add_class("dpvi-field")
-            if index < len(long):
-                box.add_class("dpvi-long")
-            if index < len(words):
-                box.add_class("dpvi-worded")
+            fields.set_style(fields.styled(box, "dpvi-field"), "dpvi-long", index < len(long))
+            fields.set_style(box, "dpvi-worded", index < len(words))
         sentence = [widget for pair in zip(words, boxes, strict=False) for widget in pair]
-        bar, actions = (
-            widgets.Box([*sentence, *boxes[len(words) :]]),
-            widgets.Box([self.run.buttons, status]),
-        )
-        bar.add_class("dpvi-bar")
-        actions.add_class("dpvi-actions")
+        bar = fields.styled(widgets.Box([*sentence, *boxes[len(words) :]]), "dpvi-bar")
         fields.set_style(bar, "dpvi-sentence", bool(words))
-        problems = widgets.Box([*(field.error_line for field in long), *errors])
-        problems.add_class("dpvi-problems")
+        lines = [*(field.error_line for field in long), *errors]
+        problems = fields.styled(widgets.Box(lines), "dpvi-problems")
+        actions = fields.styled(widgets.Box([self.run.buttons, status]), "dpvi-actions")
         return widgets.VBox([bar, problems, actions])
 
     def _open_part(self, title: str) -> None:
@@ -209,26 +203,26 @@ class RunScreen(Screen):
 
     # ---- controls --------------------------------------------------------------------------------
 
+    @abstractmethod
     def settings(self) -> Any:
         """The settings in the controls."""
-        raise NotImplementedError
 
+    @abstractmethod
     def problems(self) -> dict[str, str]:
         """``{argument: what is wrong with it}``, as far as is known without computing the plan."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _show_problems(self, problems: Mapping[str, str]) -> None:
         """Show each problem beside its field."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _follow_problems(self) -> None:
         """Show that the consequences are unknown, because the controls have problems."""
-        raise NotImplementedError
 
     # settings and sessions are of classes of their own in each screen
+    @abstractmethod
     def _follow(self, settings: Any) -> None:
         """Start to compute and show the consequences of ``settings``."""
-        raise NotImplementedError
 
     def _controls_changed(self) -> None:
         if not self._is_complete or self._closed:
@@ -316,12 +310,13 @@ class RunScreen(Screen):
             return not self._presenter.is_alive()
         return True
 
+    @abstractmethod
     def _show_begun(self) -> None:
-        raise NotImplementedError
+        """Show that a run has begun."""
 
+    @abstractmethod
     def _show_run(self, session: Any, resumed: bool) -> None:
         """Show a run until it has ended. Nothing else may write the traits of these widgets."""
-        raise NotImplementedError
 
     def _tell_active(self) -> None:
         """Tell the server now and then that this kernel is at work. It may end idle ones, and a

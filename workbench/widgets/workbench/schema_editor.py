@@ -129,26 +129,21 @@ class SchemaEditor:
         self.rows_shown = self._row_menu()
         self._row_box = widgets.VBox()
         self._pickers = {role: self._picker(role) for role in self._picked_roles()}
-        self.table = widgets.VBox([widgets.HTML(_TITLES), self._row_box])
-        self.table.add_class("dpvi-schema")
-        self.table.add_class("dpvi-schema-long" if len(columns) > _LONG else "dpvi-schema-short")
+        height = "dpvi-schema-long" if len(columns) > _LONG else "dpvi-schema-short"
+        rows = widgets.VBox([widgets.HTML(_TITLES), self._row_box])
+        self.table = fields.styled(rows, "dpvi-schema", height)
         self._needed, self._learned = fields.line(), fields.line()
         self._price = ""
-        self.learn = widgets.Button(
-            description="Learn them in the fit",
-            button_style="primary",
-            layout={"width": "auto", "align_self": "flex-start"},
+        hidden = {"align_self": "flex-start", "display": "none"}
+        self.learn = fields.button(
+            "Learn them in the fit", self._choose_formula, primary=True, layout=hidden
         )
-        self.learn.on_click(lambda _: self._choose_formula())
-        self.learn.layout.display = "none"
-        self.leave_out = widgets.Button(
-            description="Leave out columns without declarations",
-            layout={"width": "auto", "align_self": "flex-start"},
-            tooltip="Give the role “leave out” to all columns whose limits or values are not typed "
-            "in",
+        self.leave_out = fields.button(
+            "Leave out columns without declarations",
+            self._leave_out,
+            "Give the role “leave out” to all columns whose limits or values are not typed in",
+            layout=hidden,
         )
-        self.leave_out.on_click(lambda _: self._leave_out())
-        self._offer_to_leave_out(False)
         shown: list[Any] = []
         if columns:
             introduction = widgets.HTML(markup.quiet(*self._introduction()))
@@ -240,8 +235,8 @@ class SchemaEditor:
         fields.say(
             self._needed, markup.quiet(f"Still needed: {'; '.join(phrases)}.") if phrases else ""
         )
-        undeclared = self._undeclared(needed)
-        self._offer_to_leave_out(bool(undeclared) and len(undeclared) < len(self._features()))
+        offered = 0 < len(self._undeclared(needed)) < len(self._features())
+        self.leave_out.layout.display = None if offered else "none"
 
     def _show_learned(self, declared: TableDeclaration) -> None:
         """Say which columns are learned, and what that costs."""
@@ -283,9 +278,6 @@ class SchemaEditor:
     def _undeclared(self, needed: Mapping[str, Need]) -> list[str]:
         """The columns to learn from whose limits or values are still needed."""
         return [name for name in self._features() if column_argument(name) in needed]
-
-    def _offer_to_leave_out(self, offered: bool) -> None:
-        self.leave_out.layout.display = None if offered else "none"
 
     def _leave_out(self) -> None:
         """Leave out all columns whose limits or values are not declared."""
@@ -494,12 +486,10 @@ class _Row:
         )
         self._role.add_class("dpvi-schema-role")
         self._role.observe(self._role_changed, names="value")
-        self._details = widgets.HBox()
-        self._details.add_class("dpvi-schema-details")
+        self._details = fields.styled(widgets.HBox(), "dpvi-schema-details")
         self._note, self._error = fields.line(), fields.line()
         line = widgets.HBox([self._role, self._details, self._note])
-        line.add_class("dpvi-schema-row")
-        self.view = widgets.VBox([line, self._error])
+        self.view = widgets.VBox([fields.styled(line, "dpvi-schema-row"), self._error])
         self._fill()
 
     def arrange(self, declared: ColumnDeclaration, ranged: bool) -> None:

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 
 import ipywidgets as widgets
 
-from workbench import data as data_room
 from workbench import models
 from workbench._validate import ArgumentError
 from workbench.data import Dataset
@@ -86,12 +85,6 @@ class Workbench(RunScreen):
     ) -> None:
         if (model := registry.offer(model)) != FORMULA:
             models.get(model, **(options or {}))
-        if isinstance(data, str):
-            data_room.describe(data)
-        elif not isinstance(data, Dataset):
-            raise ArgumentError(
-                "data", type(data).__name__, "must be a name or a workbench.data.Dataset."
-            )
         start = {"epsilon": epsilon, "delta": delta, "iterations": iterations}
         for name, problem in problems_of(start).items():
             raise ArgumentError(name, start[name], problem)

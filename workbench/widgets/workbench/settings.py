@@ -23,6 +23,7 @@ __all__ = [
     "FORMULA",
     "PRIVACY_FIELDS",
     "Settings",
+    "Shown",
     "ledger_in_code",
     "named_in_code",
     "problems_of",
@@ -109,33 +110,24 @@ def named_in_code(
     return lines, f"{model}, {records}{declared}"
 
 
-@dataclass(frozen=True)
-class Settings:
-    """One plan as the controls show it. None means that a value is chosen automatically.
+@dataclass(frozen=True, kw_only=True)
+class Shown:
+    """What the controls of a fit and of a sweep show.
 
     :param model: name in the gallery.
     :param data: the source of the records.
-    :param privacy: values of ``PRIVACY_FIELDS``.
     :param options: options of the model that differ from their defaults.
     :param device: as in ``workbench.fit``.
-    :param evaluate_private: whether to show curves of private evaluation records.
+    :param evaluate_private: whether to show curves, or scores, of private evaluation records.
     :param covered_scores: whether to release scores of them through noise.
-    :param baseline: whether to fit without privacy too, for comparison; the private fit stays the
-        same.
-    :param ledger: as ``ledger_in_code`` returns it.
-    :param over_cap: the reason to exceed the records' cap; None to respect it.
     """
 
     model: str
     data: DataSource
-    privacy: Mapping[str, Any]
     options: Mapping[str, Any] = field(default_factory=dict)
     device: str | None = None
     evaluate_private: bool = False
     covered_scores: bool = False
-    baseline: bool = False
-    ledger: str | bool | None = None
-    over_cap: str | None = None
     _definition: Any = field(init=False, repr=False, compare=False, default=None)
 
     def __post_init__(self) -> None:
@@ -145,17 +137,43 @@ class Settings:
         object.__setattr__(self, "_definition", Same(registry.definition(self.model)))
 
     @property
-    def key(self) -> Hashable:
-        """Equal for settings that prepare the same fit."""
-        plan = tuple((name, self.privacy.get(name)) for name in PRIVACY_FIELDS)
-        scores = self.evaluate_private, self.covered_scores
-        return *self.model_key, plan, self.device, scores, self.ledger, self.over_cap
-
-    @property
     def model_key(self) -> tuple[Hashable, ...]:
         """Equal for settings of the same model on the same records."""
         options = tuple(sorted((name, repr(value)) for name, value in self.options.items()))
         return self.model, self._definition, options, self.data.key
+
+    @property
+    def _shared_key(self) -> tuple[Hashable, ...]:
+        return *self.model_key, self.device, self.evaluate_private, self.covered_scores
+
+    def _ticked(self) -> dict[str, Any]:
+        """The arguments about devices and scores that differ from their defaults."""
+        arguments: dict[str, Any] = {} if self.device is None else {"device": self.device}
+        scores = ("evaluate_private", "covered_scores")
+        return arguments | {name: True for name in scores if getattr(self, name)}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings(Shown):
+    """One plan as the controls show it. None means that a value is chosen automatically.
+
+    :param privacy: values of ``PRIVACY_FIELDS``.
+    :param baseline: whether to fit without privacy too, for comparison; the private fit stays the
+        same.
+    :param ledger: as ``ledger_in_code`` returns it.
+    :param over_cap: the reason to exceed the records' cap; None to respect it.
+    """
+
+    privacy: Mapping[str, Any]
+    baseline: bool = False
+    ledger: str | bool | None = None
+    over_cap: str | None = None
+
+    @property
+    def key(self) -> Hashable:
+        """Equal for settings that prepare the same fit."""
+        plan = tuple((name, self.privacy.get(name)) for name in PRIVACY_FIELDS)
+        return *self._shared_key, plan, self.ledger, self.over_cap
 
     def prepare(self, data: Any) -> Any:
         """Prepare the fit.
@@ -228,12 +246,7 @@ class Settings:
         """Lines (title, statement)."""
         lines, names = named_in_code(self.model, self.options, self.data)
         of_table = {name: value for name, value in self.data.settings.items() if name != "schema"}
-        arguments: dict[str, Any] = {**self._of_formula(), **of_table, **self._given()}
-        if self.device is not None:
-            arguments["device"] = self.device
-        for name in ("evaluate_private", "covered_scores"):
-            if getattr(self, name):
-                arguments[name] = True
+        arguments = {**self._of_formula(), **of_table, **self._given(), **self._ticked()}
         if self.ledger is not None:
             arguments["ledger"] = self.ledger
         if self.over_cap is not None:
