@@ -14,7 +14,7 @@ import numpy as np
 from workbench import _validate
 from workbench._lazy import pd
 from workbench.data import preprocessing
-from workbench.data.preprocessing import OTHER, listed, text_of, texts_of
+from workbench.data.preprocessing import OTHER, level_words, listed, text_of, texts_of
 
 __all__ = ["Boolean", "Categorical", "Column", "Contrast", "Numeric", "indicator_of"]
 
@@ -225,7 +225,7 @@ class Categorical:
         """What the weight of each feature compares."""
         baseline = "none of them" if self.reference is None else self.reference
         return [
-            Contrast(1.0, 0.0, f"{label} against {baseline}")
+            Contrast(1.0, 0.0, f"{level_words(label)} against {baseline}")
             for label in self.labels
             if label != self.reference
         ]

@@ -30,6 +30,7 @@ __all__ = [
     "has_control_characters",
     "is_absent",
     "is_value",
+    "level_words",
     "listed",
     "may_hold_numbers",
     "names_withheld",
@@ -134,6 +135,11 @@ def names_withheld(names: Iterable[str]) -> str:
 
 
 _LIKE_A_VALUE = re.compile(r"[\W_]*(\d|(nan|inf|infinity)$)", re.IGNORECASE)
+
+
+def level_words(label: str) -> str:
+    """A level beside what it is compared with: of undeclared values there may be none."""
+    return f"{OTHER}, if there are any," if label == OTHER else label
 
 
 def listed(names: Iterable[str], most: int = 8) -> str:

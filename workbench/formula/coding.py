@@ -20,7 +20,7 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from workbench.data.preprocessing import listed
+from workbench.data.preprocessing import level_words, listed
 from workbench.formula.factors import Factor, Levels, Number, Values
 from workbench.formula.geometry import Residual, mixture
 
@@ -142,7 +142,7 @@ class Block:
             return factor.steps[component.entry] if factor.steps else "1 more"
         labels = factor.labels
         return (
-            f"{labels[component.entry]} against {labels[factor.reference]}"
+            f"{level_words(labels[component.entry])} against {labels[factor.reference]}"
             if component.entry != factor.reference
             else labels[component.entry]
         )

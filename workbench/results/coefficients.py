@@ -10,6 +10,7 @@ import numpy as np
 from workbench import _validate
 from workbench._lazy import pd
 from workbench.data.columns import Contrast
+from workbench.data.preprocessing import OTHER
 from workbench.data.schema import Schema
 from workbench.models.model import LinearPredictor, OwnUnits
 from workbench.results import arviz_adapter, description, summaries
@@ -114,6 +115,8 @@ def ranked(result: FitResult, interval: float) -> list[Ranked]:
     )
     are_clear = np.isin(np.arange(len(rows)), clearest(scaled, interval))
     are_clear &= len(scaled) >= _FEWEST_DRAWS
+    # of a level without records the interval follows from other levels' records, not from its own
+    are_clear &= [not row.name.endswith(f"={OTHER}") for row in rows]
     coefficients = [
         Ranked(
             row.name,
