@@ -12,6 +12,7 @@ import functools
 import hashlib
 import io
 import pickle
+import types
 from concurrent.futures import Future
 
 import jax
@@ -19,7 +20,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from workbench.fitting import functions, posterior, prepared
+from workbench.fitting import functions, one_shot, posterior, prepared
 from workbench.fitting.evaluation import evaluation_of
 from workbench.inference import assemble, running_moments
 from workbench.inference.batched import BatchedProgram
@@ -37,11 +38,8 @@ _shapes = {}  # of what an evaluation gives: it takes longer to trace than a who
 
 
 def install(monkeypatch):
-    """Fits of this test take made-up steps, of models that are taken to be what they should."""
-    monkeypatch.setattr(assemble, "require_additive", lambda *arguments: None)
-    monkeypatch.setattr(assemble, "_require_separate_records", lambda *arguments: None)
-    monkeypatch.setattr(assemble, "split", split)
-    monkeypatch.setattr(posterior, "prior_of", prior_of)
+    """Fits of this test take made-up steps."""
+    split_once(monkeypatch)
     monkeypatch.setattr(prepared, "lower", lower)
     monkeypatch.setattr(prepared, "compile_ahead", compile_ahead)
     monkeypatch.setattr(BatchedProgram, "_compiled", lambda program, *part: chunk_of_lanes)
@@ -57,6 +55,15 @@ def install(monkeypatch):
         monkeypatch.setattr(owner, name, stand_in)
 
 
+def split_once(monkeypatch):
+    """Models are taken to be what they should, and equal ones are split once."""
+    monkeypatch.setattr(assemble, "require_additive", lambda *arguments: None)
+    monkeypatch.setattr(assemble, "_require_separate_records", lambda *arguments: None)
+    for module in (assemble, one_shot):
+        monkeypatch.setattr(module, "split", split)
+    monkeypatch.setattr(posterior, "prior_of", prior_of)
+
+
 @contextlib.contextmanager
 def installed(wanted=True):
     """Fits within take made-up steps, if they are ``wanted``: for fixtures of more than
@@ -69,8 +76,9 @@ def installed(wanted=True):
 
 
 class Content(pickle.Pickler):
-    """Writes what models, guides and constants hold, functions by their names and data classes by
-    their fields; not what they have computed meanwhile, nor which objects are one.
+    """Writes what models, guides and constants hold: functions by their names or, within others, by
+    their code and what they close over, and data classes by their fields; not what they have
+    computed meanwhile, nor which objects are one.
     """
 
     def __init__(self, file):
@@ -78,15 +86,16 @@ class Content(pickle.Pickler):
         self.fast = True
 
     def reducer_override(self, value):
+        if isinstance(value, types.FunctionType) and "<" in value.__qualname__:
+            cells = [cell.cell_contents for cell in value.__closure__ or ()]
+            return tuple, (id(value.__code__), value.__defaults__, value.__kwdefaults__, cells)
         if isinstance(value, type) or not dataclasses.is_dataclass(value):
             return NotImplemented
         return type(value), tuple(getattr(value, each.name) for each in dataclasses.fields(value))
 
 
 def content(*values):
-    """Equal bytes for values that hold the same; None where that cannot be told, as of functions
-    within functions.
-    """
+    """Equal bytes for values that hold the same; None where that cannot be told."""
     file = io.BytesIO()
     try:
         Content(file).dump(values)
@@ -99,8 +108,8 @@ def split(model, guide, key, record, **facts):
     """``splitting.split``, once for equal models, guides and shapes: all begin where the first one
     did.
     """
-    static = sorted((facts["static"] or {}).items())
-    question = content(model, guide, str(record), facts["num_records"], facts["layout"], static)
+    static, layout = sorted(facts["static"].items()), facts.get("layout")
+    question = content(model, guide, str(record), facts["num_records"], layout, static)
     if question is None:
         return splitting.split(model, guide, key, record, **facts)
     if question not in _splits:
