@@ -55,10 +55,15 @@ def install(monkeypatch):
         monkeypatch.setattr(owner, name, stand_in)
 
 
-def split_once(monkeypatch):
-    """Models are taken to be what they should, and equal ones are split once."""
+def trust_models(monkeypatch):
+    """Models are taken to be what they should."""
     monkeypatch.setattr(assemble, "require_additive", lambda *arguments: None)
     monkeypatch.setattr(assemble, "_require_separate_records", lambda *arguments: None)
+
+
+def split_once(monkeypatch):
+    """Models are taken to be what they should, and equal ones are split once."""
+    trust_models(monkeypatch)
     for module in (assemble, one_shot):
         monkeypatch.setattr(module, "split", split)
     monkeypatch.setattr(posterior, "prior_of", prior_of)
