@@ -7,6 +7,7 @@ import pandas as pd
 import pytest
 
 import workbench as wb
+from tests import fakes
 from workbench import ArgumentError
 from workbench.results.code import code_of
 
@@ -31,10 +32,19 @@ def data_of(table, schema=SCHEMA, **options):
     return wb.data.from_frame(table, schema=schema, **{"evaluation": False, **options})
 
 
+SETTINGS = {"epsilon": 4.0, "delta": 1e-5, "ledger": False, "seed": 1}
+
+
 def fit(data, marginals="ill", bins=10, **options):
     execution = wb.Execution(progress=False, checkpoint=False)
-    settings = {"epsilon": 4.0, "delta": 1e-5, "ledger": False, "execution": execution, "seed": 1}
-    return wb.fit(wb.models.mixed_table(marginals, bins), data, **{**settings, **options})
+    model = wb.models.mixed_table(marginals, bins)
+    return wb.fit(model, data, **{**SETTINGS, "execution": execution, **options})
+
+
+@pytest.fixture(autouse=True)
+def checked_models(monkeypatch):
+    """``fitted`` has checked the model for all tests."""
+    fakes.split_once(monkeypatch)
 
 
 @pytest.fixture(scope="module")
@@ -57,7 +67,9 @@ def test_it_is_one_release_of_all_records(fitted):
 def test_tables_of_as_many_records_as_levels_are_fitted(size):
     table = frame(size)[["ill", "ward"]]
     data = data_of(table, {name: SCHEMA[name] for name in table})
-    assert fit(data, delta=1e-3).params["sums"].shape == (8,)
+    prepared = wb.prepare(wb.models.mixed_table("ill"), data, **{**SETTINGS, "delta": 1e-3})
+    *_, last = prepared.run()
+    assert (last.status, last.params["sums"].shape) == ("done", (8,))
 
 
 def test_what_is_released_is_the_counts_up_to_the_noise(fitted):
