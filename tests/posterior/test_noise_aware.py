@@ -101,8 +101,8 @@ def test_intervals_hold_the_truth_about_as_often_as_they_say(noise, share):
 
 
 def test_more_noise_widens_intervals_and_never_beyond_the_prior():
-    """On average over three runs where they learn little: then the width of one is that of the prior
-    give or take one in a hundred.
+    """On average over three runs where they learn little: the width of one is then that of the
+    prior give or take one in a hundred.
     """
     prior = Prior(np.zeros(3), np.full(3, 4.0))
 

@@ -16,8 +16,6 @@ from workbench.results import FitResult, report, storage
 
 a_picture = functools.cache(functools.partial(report._image, "any", lambda: Figure((1, 1))))
 packages = journal.requirements
-
-
 epsilon_of = check_epsilon.epsilon_of
 
 
