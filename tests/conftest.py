@@ -204,10 +204,12 @@ def secret(request, private_data):
 @pytest.fixture
 def made_up_steps(request, monkeypatch):
     """Nothing is compiled by a fit of this test, nor are its steps the real ones, unless it is
-    marked ``whole_fit``.
+    marked ``whole_fit``; its models are taken to be what they should in any case.
     """
     if request.node.get_closest_marker("whole_fit") is None:
         fakes.install(monkeypatch)
+    else:
+        fakes.trust_models(monkeypatch)
 
 
 def shell_words(*arguments):

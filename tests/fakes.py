@@ -7,8 +7,12 @@ fits with secret keys differ. Each lane of a sweep takes the steps of a fit alon
 """
 
 import contextlib
+import dataclasses
 import functools
 import hashlib
+import io
+import pickle
+import types
 from concurrent.futures import Future
 
 import jax
@@ -16,26 +20,26 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from workbench.fitting import functions, prepared
+from workbench.fitting import functions, one_shot, posterior, prepared
 from workbench.fitting.evaluation import evaluation_of
 from workbench.inference import assemble, running_moments
 from workbench.inference.batched import BatchedProgram
 from workbench.inference.compiling import Compilation, Compiling, interval_of
 from workbench.inference.state import DPVIState
 from workbench.noise.chacha20 import fast_key
+from workbench.posterior import noise_aware
 from workbench.record_model import splitting
 from workbench.sweeps import running
 
 SIZE = 0.01  # of a made-up step
 _splits = {}  # of models that made-up fits have had
+_priors = {}  # of the same, with the starting values by which they are known
 _shapes = {}  # of what an evaluation gives: it takes longer to trace than a whole made-up fit does
 
 
 def install(monkeypatch):
-    """Fits of this test take made-up steps, of models that are taken to be what they should."""
-    monkeypatch.setattr(assemble, "require_additive", lambda *arguments: None)
-    monkeypatch.setattr(assemble, "_require_separate_records", lambda *arguments: None)
-    monkeypatch.setattr(assemble, "split", split)
+    """Fits of this test take made-up steps."""
+    split_once(monkeypatch)
     monkeypatch.setattr(prepared, "lower", lower)
     monkeypatch.setattr(prepared, "compile_ahead", compile_ahead)
     monkeypatch.setattr(BatchedProgram, "_compiled", lambda program, *part: chunk_of_lanes)
@@ -51,6 +55,20 @@ def install(monkeypatch):
         monkeypatch.setattr(owner, name, stand_in)
 
 
+def trust_models(monkeypatch):
+    """Models are taken to be what they should."""
+    monkeypatch.setattr(assemble, "require_additive", lambda *arguments: None)
+    monkeypatch.setattr(assemble, "_require_separate_records", lambda *arguments: None)
+
+
+def split_once(monkeypatch):
+    """Models are taken to be what they should, and equal ones are split once."""
+    trust_models(monkeypatch)
+    for module in (assemble, one_shot):
+        monkeypatch.setattr(module, "split", split)
+    monkeypatch.setattr(posterior, "prior_of", prior_of)
+
+
 @contextlib.contextmanager
 def installed(wanted=True):
     """Fits within take made-up steps, if they are ``wanted``: for fixtures of more than
@@ -62,21 +80,58 @@ def installed(wanted=True):
         yield monkeypatch
 
 
+class Content(pickle.Pickler):
+    """Writes what models, guides and constants hold: functions by their names or, within others, by
+    their code and what they close over, and data classes by their fields; not what they have
+    computed meanwhile, nor which objects are one.
+    """
+
+    def __init__(self, file):
+        super().__init__(file)
+        self.fast = True
+
+    def reducer_override(self, value):
+        if isinstance(value, types.FunctionType) and "<" in value.__qualname__:
+            cells = [cell.cell_contents for cell in value.__closure__ or ()]
+            return tuple, (id(value.__code__), value.__defaults__, value.__kwdefaults__, cells)
+        if isinstance(value, type) or not dataclasses.is_dataclass(value):
+            return NotImplemented
+        return type(value), tuple(getattr(value, each.name) for each in dataclasses.fields(value))
+
+
+def content(*values):
+    """Equal bytes for values that hold the same; None where that cannot be told."""
+    file = io.BytesIO()
+    try:
+        Content(file).dump(values)
+    except (pickle.PicklingError, AttributeError, TypeError, ValueError, RecursionError):
+        return None
+    return file.getvalue()
+
+
 def split(model, guide, key, record, **facts):
-    """``splitting.split``, once for the same functions and shapes: all begin where the first one
+    """``splitting.split``, once for equal models, guides and shapes: all begin where the first one
     did.
     """
-    try:
-        static = tuple(sorted((facts["static"] or {}).items()))
-        question = (model, guide, str(record), facts["num_records"], facts["layout"], static)
-        hash(question)
-    except TypeError:  # arrays among the constants
+    static, layout = sorted(facts["static"].items()), facts.get("layout")
+    question = content(model, guide, str(record), facts["num_records"], layout, static)
+    if question is None:
         return splitting.split(model, guide, key, record, **facts)
     if question not in _splits:
         if len(_splits) == 50:
             _splits.clear()
         _splits[question] = splitting.split(model, guide, key, record, **facts)
     return _splits[question]
+
+
+def prior_of(model):
+    """``noise_aware.prior_of``, once for what ``split`` gave once."""
+    start = model.initial
+    if id(start) not in _priors:
+        if len(_priors) == 50:
+            _priors.clear()
+        _priors[id(start)] = start, noise_aware.prior_of(model)
+    return _priors[id(start)][1]
 
 
 def words(key):

@@ -17,6 +17,7 @@ import pytest
 from scipy import stats
 
 import workbench as wb
+from tests import fakes
 from tests.conftest import some_of
 from tests.sampling import uniformity
 from workbench import ArgumentError
@@ -147,7 +148,10 @@ def fitted(name, seed=None, **options):
 @pytest.mark.parametrize(
     "sampler", some_of(["poisson", "random_allocation", "without_replacement"], 3)
 )
-def test_whole_fits_of_any_two_tables_under_any_two_keys_leave_the_same_trace(sampler, trace):
+def test_whole_fits_of_any_two_tables_under_any_two_keys_leave_the_same_trace(
+    sampler, trace, monkeypatch
+):
+    fakes.trust_models(monkeypatch)  # a check that reads no file
     packed("one", seed=0)
     packed("other", seed=1)
     traces = [

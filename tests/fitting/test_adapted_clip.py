@@ -8,6 +8,7 @@ import pandas as pd
 import pytest
 
 import workbench as wb
+from tests import fakes
 from workbench._validate import ArgumentError
 from workbench.cli.main import main
 from workbench.fitting import prepare
@@ -16,6 +17,12 @@ from workbench.results._location_noise import step_noise
 from workbench.results.code import code_of
 
 SMALL = {"epsilon": 8.0, "delta": 1e-3, "iterations": 60, "ledger": False}
+
+
+@pytest.fixture(autouse=True)
+def checked_models(monkeypatch):
+    """``done`` has checked the model for all tests."""
+    fakes.split_once(monkeypatch)
 
 
 @pytest.fixture(scope="module")

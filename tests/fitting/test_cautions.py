@@ -11,7 +11,8 @@ from workbench.fitting.groups import grouped
 from workbench.results.fit_result import IntervalWarning
 from workbench.widgets.workbench import result_panel
 
-pytestmark = pytest.mark.whole_fit
+# fits of which only the number of steps is asked make them up
+pytestmark = pytest.mark.usefixtures("made_up_steps")
 # of counts; a look would have the steps traced a second time
 PLAN = {"epsilon": 8.0, "seed": 1, "ledger": False, "privacy": wb.Privacy(look=0.0)}
 
@@ -24,6 +25,7 @@ def moving():
     )
 
 
+@pytest.mark.whole_fit
 def test_a_fit_by_default_has_none(done):
     assert (done.posterior_kind, done.cautions, done.interval_warning) == ("noise-aware", (), "")
 
@@ -51,7 +53,8 @@ def test_every_place_shows_them_before_the_numbers(moving, tmp_path):
     assert dataclasses.replace(moving, cautions=()).interval_warning == ""
 
 
-def test_thirty_steps_are_too_few_to_tell_and_the_command_says_so(command, tmp_path):
+@pytest.mark.whole_fit
+def test_thirty_steps_are_too_few_to_tell_and_the_command_says_so(command, tmp_path, quick_report):
     words = "fit --model logistic --data breast_cancer --epsilon 2 --iterations 30 --quiet --out"
     code, shown, problem = command(words, tmp_path / "run")
     assert code == 0, problem
@@ -68,6 +71,7 @@ def counts():
     return model, model.dataset(frame, evaluation=False)
 
 
+@pytest.mark.whole_fit
 def test_clipping_bias_has_a_caution_and_adapting_c_by_default_has_neither(counts):
     """A gradient of counts has no bound; the standard deviation of the intercept is .014 without
     privacy.
@@ -92,6 +96,7 @@ def test_thirty_steps_that_are_not_averaged_have_a_caution(counts):
     assert result.cautions[0].startswith("The fit took only 30 steps")
 
 
+@pytest.mark.whole_fit
 def test_a_large_learning_rate_has_a_caution_and_so_have_quantities_without_a_spread(counts):
     """Iterates that leapt away: the guide's scales became 0."""
     model, data = counts

@@ -10,6 +10,7 @@ from dp_accounting import NeighboringRelation, dp_event
 from dp_accounting.pld import PLDAccountant
 
 import workbench as wb
+from tests import fakes
 from workbench import ArgumentError
 from workbench.data.dependence import PairScores
 from workbench.fitting import marginals
@@ -40,10 +41,23 @@ def data_of(table, schema=SCHEMA, **options):
     return wb.data.from_frame(table, schema=schema, evaluation=False, **options)
 
 
+def few_cells():
+    """A data set of three columns whose posterior takes no time."""
+    table = frame(500)
+    table = table[["ill", "ward"]].assign(west=table["place"] < "place 25")
+    return data_of(table, {"ill": bool, "ward": ["a", "b", "c"], "west": bool})
+
+
 def arguments(**options):
     few = wb.Training(draws=200)
     usual = {"epsilon": 2.0, "delta": 1e-5, "ledger": False, "seed": 1, "training": few}
     return {**usual, **options}
+
+
+@pytest.fixture(autouse=True)
+def checked_models(monkeypatch):
+    """``fitted`` has checked the model for all tests."""
+    fakes.split_once(monkeypatch)
 
 
 @pytest.fixture(scope="module")
@@ -133,8 +147,7 @@ def test_only_noised_numbers_decide(monkeypatch):
 
 def test_it_resumes_with_the_marginals_that_were_chosen(tmp_path):
     execution = wb.Execution(checkpoint=tmp_path / "run", stop=lambda: True, progress=False)
-    schema = {name: SCHEMA[name] for name in ("ill", "ward", "place")}
-    data = data_of(frame(500)[list(schema)], schema)
+    data = few_cells()
     stopped = wb.fit("mixed_table", data, **arguments(execution=execution, seed=None))
     resumed = wb.resume(tmp_path / "run", data=data)
     assert (stopped.status, resumed.status) == ("cancelled", "done")
@@ -149,12 +162,12 @@ def dies(*_, **__):
     raise KeyboardInterrupt
 
 
-def resumed_after_death(folder, monkeypatch, clip=None):
+def resumed_after_death(data, folder, monkeypatch, clip=None):
     """Released sums of a run that dies before its end is written, and the result of resuming it.
 
     :param clip: that the checkpoint says, if anything.
     """
-    data, released = data_of(frame(400)), []
+    released = []
     with monkeypatch.context() as patched:
         patched.setattr(PreparedFit, "_write_end", dies)
         execution = wb.Execution(
@@ -166,25 +179,25 @@ def resumed_after_death(folder, monkeypatch, clip=None):
             patched.setattr(RunLog, "_left_to_look", lambda _: {"clip": clip})
         with pytest.raises(KeyboardInterrupt):
             wb.fit("mixed_table", data, **arguments(execution=execution))
-    return 400.0 * released[-1], wb.resume(folder, data=data)
+    return data.num_train * released[-1], wb.resume(folder, data=data)
 
 
 def test_a_run_that_dies_after_its_release_is_resumed_to_the_same(tmp_path, monkeypatch):
-    first, second = resumed_after_death(tmp_path / "run", monkeypatch)
-    np.testing.assert_array_equal(400.0 * second.params["sums"], first)
+    first, second = resumed_after_death(few_cells(), tmp_path / "run", monkeypatch)
+    np.testing.assert_array_equal(500.0 * second.params["sums"], first)
     assert second.guarantee.clip == pytest.approx(len(second.model_options["marginals"]) ** 0.5)
 
 
 def test_the_same_noise_in_another_size_is_refused(tmp_path, monkeypatch):
     """Two sizes of the same draws give the counts away."""
     with pytest.raises(ArgumentError, match="chose other settings after its look"):
-        resumed_after_death(tmp_path / "run", monkeypatch, clip=2.0)
+        resumed_after_death(data_of(frame(400)), tmp_path / "run", monkeypatch, clip=2.0)
 
 
 def test_noise_after_a_look_follows_from_what_was_chosen():
     keys = []
     for clip in (None, None, 2.0):
-        fit = wb.prepare("mixed_table", data_of(frame(400)), clip=clip, **arguments())
+        fit = wb.prepare("mixed_table", few_cells(), clip=clip, **arguments())
         fit._look()
         keys.append(jax.random.key_data(fit.key).tobytes())
     assert keys[0] == keys[1] != keys[2]

@@ -215,7 +215,8 @@ def test_fits_with_other_bounds_are_not_compared(fits, new):
     """The table would be cut to those of one, and the other would look worse for it."""
     narrow = {**SCHEMA, "age": (0, 30)}
     sums = {"training": wb.Training(estimator="statistics"), "ledger": False, "epsilon": 8.0}
-    other = wb.fit("stay ~ dose + age", made(400, 3), schema=narrow, **sums)
+    with fakes.installed():
+        other = wb.fit("stay ~ dose + age", made(400, 3), schema=narrow, **sums)
     for pair in ((other, fits["stay ~ age"]), (fits["stay ~ age"], other)):
         with pytest.raises(wb.ArgumentError, match=r"against.*with age in") as refused:
             wb.evaluate(pair[0], new, against=pair[1], **EPSILON)

@@ -14,6 +14,7 @@ import numpyro.distributions as dist
 import pytest
 
 import workbench as wb
+from tests import fakes
 from tests.conftest import some_of
 from workbench import ArgumentError
 from workbench.fitting import fits
@@ -29,9 +30,12 @@ NAN, INFINITY = float("nan"), float("inf")
 
 
 def prepare(**changes):
-    return fits.prepare(
-        **grouped({"model": "logistic", "data": "breast_cancer", "epsilon": 1.0, **changes})
-    )
+    """A fit of the model that ``done`` has checked."""
+    with pytest.MonkeyPatch.context() as patch:
+        fakes.split_once(patch)
+        return fits.prepare(
+            **grouped({"model": "logistic", "data": "breast_cancer", "epsilon": 1.0, **changes})
+        )
 
 
 @pytest.mark.parametrize(

@@ -27,18 +27,13 @@ def fitted():
     return wb.fit("logistic", "breast_cancer", **grouped(SETTINGS))
 
 
-def test_a_regression_has_intervals_that_count_the_noise(fitted):
-    assert (fitted.posterior_kind, fitted.posterior_note) == ("noise-aware", "")
-    assert {name: draws.shape for name, draws in fitted.draws.items()} == {
-        "intercept": (50,),
-        "weights": (50, 30),
-    }
-    assert {name: draws.shape for name, draws in fitted.variational_draws.items()} == {
-        "intercept": (50,),
-        "weights": (50, 30),
-    }
-    assert fitted.draws["weights"].dtype == np.float32
-    assert fitted.labels["posterior"] == "covered"
+def test_a_regression_has_intervals_that_count_the_noise(done):
+    assert (done.posterior_kind, done.posterior_note) == ("noise-aware", "")
+    shapes = {"intercept": (1000,), "weights": (1000, 30)}
+    for posterior_draws in (done.draws, done.variational_draws):
+        assert {name: draws.shape for name, draws in posterior_draws.items()} == shapes
+    assert done.draws["weights"].dtype == np.float32
+    assert done.labels["posterior"] == "covered"
 
 
 @pytest.mark.thorough

@@ -79,7 +79,8 @@ def assert_equal(one, other):
 def kind(request):
     """Of the steps of a test's fits; real ones if it is marked ``whole_fit``."""
     real = request.param == "real" or request.node.get_closest_marker("whole_fit") is not None
-    with fakes.installed(not real):
+    with fakes.installed(not real) as patch:
+        fakes.trust_models(patch)
         yield "real" if real else "made up"
 
 

@@ -10,6 +10,7 @@ import pandas as pd
 import pytest
 
 import workbench as wb
+from tests import fakes
 from workbench import ArgumentError
 from workbench.fitting import fits
 from workbench.models import registry
@@ -201,7 +202,7 @@ def test_a_function_fits_as_the_registered_model_does():
 @pytest.mark.parametrize(
     ("model", "data", "shape"),
     [
-        (probit, "breast_cancer", ()),
+        pytest.param(probit, "breast_cancer", (), marks=pytest.mark.thorough),
         pytest.param(
             functools.partial(by_group, prior_scale=2.0),
             "hierarchical",
@@ -217,9 +218,12 @@ def test_a_function_fits_as_the_registered_model_does():
     ids=["function", "partial", "lambda", "method", "classes"],
 )
 def test_a_fit_of_a_function_predicts_and_summarises(model, data, shape):
-    result = wb.fit(model, data, **FEW)
+    predicts_and_summarises(wb.fit(model, data, **FEW), (wb.data.load(data).num_evaluation, *shape))
+
+
+def predicts_and_summarises(result, shape):
     predictions = result.predict()
-    assert predictions.shape == (wb.data.load(data).num_evaluation, *shape)
+    assert predictions.shape == shape
     assert np.all((predictions >= 0) & (predictions <= 1))
     assert any(name.startswith("weights") for name in result.summary_table().index)
     assert np.isfinite(result.metrics["elbo"])
@@ -262,7 +266,7 @@ def test_a_plate_that_does_not_hold_the_records_is_refused():
         wb.prepare(five, "breast_cancer", **FEW)
 
 
-def test_a_stopped_fit_goes_on_with_the_same_function_only(tmp_path):
+def test_a_stopped_fit_goes_on_with_the_same_function_only_and_predicts(tmp_path):
     def scaled(x, y=None, scale=1.0):
         probit(x * scale, y)
 
@@ -277,10 +281,17 @@ def test_a_stopped_fit_goes_on_with_the_same_function_only(tmp_path):
     for other in (counts, functools.partial(scaled, scale=3.0)):
         with pytest.raises(ArgumentError, match="belongs to another plan, version, model"):
             wb.resume(tmp_path / "run", model=other)
-    assert wb.resume(tmp_path / "run", model=scaled).status == "done"
+    result = wb.resume(tmp_path / "run", model=scaled)
+    assert result.status == "done"
+    predicts_and_summarises(result, (wb.data.load("breast_cancer").num_evaluation,))
 
 
 # ---- sweeps and menus ----------------------------------------------------------------------------
+
+
+@pytest.fixture
+def trusted_models(monkeypatch):
+    fakes.trust_models(monkeypatch)
 
 
 def keys(model):
@@ -290,6 +301,7 @@ def keys(model):
     return {grid.key_of(cell) for cell in grid.cells()}
 
 
+@pytest.mark.usefixtures("trusted_models")
 def test_a_store_tells_functions_apart_by_what_they_read():
     def scaled(scale):
         def model(x, y=None, intercept=True):
@@ -309,6 +321,7 @@ def test_a_store_tells_functions_apart_by_what_they_read():
         assert keys(make(2.0)) != ones
 
 
+@pytest.mark.usefixtures("trusted_models")
 def test_a_store_tells_functions_apart_by_the_globals_they_read():
     def model_of(scale):
         names = {"scale": scale, "probit": probit}

@@ -10,6 +10,7 @@ import pandas as pd
 import pytest
 
 import workbench as wb
+from tests import fakes
 from tests.conftest import SHARED_STATE, refused
 from workbench.cli import main
 from workbench.fitting import fits
@@ -22,11 +23,11 @@ from workbench.owners.owner import compiled
 from workbench.owners.planning import agreement, read_plan
 from workbench.posterior import statistics
 
-pytestmark = pytest.mark.usefixtures("quick_report")
+pytestmark = pytest.mark.usefixtures("quick_report", "checked_models")
 
 OWNERS = ["Aarhus", "Bern", "Cork"]
 SCHEMA = {"days": (0, 30), "age": (18, 90)}
-SIZES = [70, 41, 90]
+SIZES = [70, 41, 70]
 
 
 def table(size, seed):
@@ -42,6 +43,12 @@ TABLES = [table(size, seed) for seed, size in enumerate(SIZES)]
 def a_plan(**changes):
     facts = {"schema": SCHEMA, "owners": OWNERS, "epsilon": 8.0, "delta": 1e-3, "num_records": 300}
     return wb.owners.plan("days ~ age", **(facts | changes))
+
+
+@pytest.fixture
+def checked_models(monkeypatch):
+    """The first owner of ``round_of_three`` has checked the model for all tests."""
+    fakes.split_once(monkeypatch)
 
 
 @pytest.fixture(scope="module")
@@ -67,6 +74,7 @@ def round_of_three(tmp_path_factory):
             patch.setenv("WORKBENCH_STATE", str(folder / name))
             words = f"owners sum plan.json --owner {name} --data {name}.csv --keys {keys}"
             assert main.main(words.split()) == 0
+            fakes.split_once(patch)  # the others' model is the same
         patch.setenv("WORKBENCH_STATE", SHARED_STATE)
     return folder
 
@@ -171,15 +179,15 @@ def without_noise(plan, frame, strategy):
 
 @pytest.mark.parametrize(
     ("strategy", "most"),
-    [("loop", 0), pytest.param("auto", 3 * 4, marks=pytest.mark.thorough)],
+    [("loop", 0), pytest.param("auto", 2 * 4, marks=pytest.mark.thorough)],
 )
 def test_the_total_is_that_of_the_pooled_records(strategy, most):
     """Bit for bit where records are rounded one by one; in blocks, an owner's last one ends with
     its records, so up to a spacing for each block is between them.
     """
-    plan = a_plan()
-    parts = [without_noise(plan, frame, strategy) for frame in TABLES]
-    whole, spacing = without_noise(plan, pd.concat(TABLES), strategy)
+    plan, tables = a_plan(), TABLES[1:]
+    parts = [without_noise(plan, frame, strategy) for frame in tables]
+    whole, spacing = without_noise(plan, pd.concat(tables), strategy)
     assert {found for _, found in parts} == {spacing}
     apart = sum(words for words, _ in parts) - whole
     assert np.abs(apart.view(np.int32)).max() <= most

@@ -101,7 +101,7 @@ def of_whole_counts(released, noise):
     size = max(released.sum(), noise, 1)
     most = max(1 / np.sqrt(cells * (noise / size) ** 2 + 1 / size) - 1, 0.5) / cells
     moments = []
-    for standard in np.linspace(-4.5, 3.5, 161):
+    for standard in np.linspace(-4.5, 3.5, 81):
         a = np.exp(-1 + standard)
         beyond = max(np.log(a / most), 0) / 0.1
         likely = [-0.5 * ((counts - number) / noise) ** 2 for number in released]
@@ -140,7 +140,7 @@ def of_whole_counts_in_halves(released, noise):
     most = [max(1 / deviation - 1, 6) / 2 for deviation in deviations]
     covariance = np.full((2, 2), 1.2**2) + 0.75**2 * np.eye(2)
     likely = [np.exp(-0.5 * ((counts - number) / noise) ** 2) for number in released]
-    logs = np.linspace(-4.5, 1.6, 40)
+    logs = np.linspace(-4.5, 1.6, 28)
     moments = []
     for log_deep in logs:
         deep = np.exp(log_deep)
@@ -276,9 +276,16 @@ def test_without_noise_it_is_the_conjugate_one():
     assert cells.std(axis=0) == pytest.approx(deviations, rel=0.12)
 
 
+@pytest.fixture
+def short_chains(monkeypatch):
+    """For what holds wherever chains are."""
+    monkeypatch.setattr(joint_cells, "_BURN_IN", (5, 5, 10))
+    monkeypatch.setattr(joint_cells, "_RUNS", 1)
+
+
 @pytest.mark.parametrize("cells", TREES)
 @pytest.mark.parametrize("noise", some_of([5.0, 1e4]))
-def test_draws_are_probabilities_of_which_cliques_agree(cells, noise):
+def test_draws_are_probabilities_of_which_cliques_agree(cells, noise, short_chains):
     random = np.random.default_rng(4)
     exact = counts_of(cells, records(cells, 400))
     drawn = draw(exact + noise * random.normal(size=len(exact)), noise, cells, 60, random)

@@ -28,7 +28,7 @@ def test_the_mean_gradient_over_points_is_that_at_their_mean_and_what_they_add(o
     moves[:, :2] = np.concatenate([steps, -steps])
     moves = moves[:, order]
     gradient = jax.grad(log_likelihood)
-    mean = np.mean([gradient(jnp.asarray(center + move)) for move in moves], axis=0)
+    mean = np.mean(jax.jit(jax.vmap(gradient))(jnp.asarray(center + moves)), axis=0)
     located = order < 2
     curvature = -np.asarray(jax.hessian(log_likelihood)(jnp.asarray(center)), float)
     residuals = ResidualScale(int(np.argmin(located)), located)

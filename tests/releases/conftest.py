@@ -1,14 +1,47 @@
 """Released folders that several test files look at, and what a forger does to them."""
 
+import functools
 import hashlib
 import json
 import shutil
 
 import pytest
+from matplotlib.figure import Figure
 
 import workbench as wb
 from tests import fakes
-from workbench.results import storage
+from workbench.privacy import check_epsilon
+from workbench.releases import journal
+from workbench.results import FitResult, report, storage
+
+a_picture = functools.cache(functools.partial(report._image, "any", lambda: Figure((1, 1))))
+packages = journal.requirements
+epsilon_of = check_epsilon.epsilon_of
+
+
+@functools.cache
+def requirements(versions):
+    return packages(dict(versions))
+
+
+@functools.cache
+def epsilon_once(phases, delta):
+    return epsilon_of(list(phases), delta)
+
+
+@pytest.fixture(autouse=True)
+def quick_release(monkeypatch):
+    """A test's own releases have one picture in the place of all, which take most of the time;
+    those of fixtures of several tests have theirs. The same steps are counted once.
+    """
+    monkeypatch.setattr(
+        check_epsilon, "epsilon_of", lambda phases, delta: epsilon_once((*phases,), delta)
+    )
+    monkeypatch.setattr(FitResult, "plot", lambda *_: Figure((1, 1)))
+    monkeypatch.setattr(report, "_image", lambda name, draw: a_picture())
+    monkeypatch.setattr(
+        journal, "requirements", lambda versions: requirements((*versions.items(),))
+    )
 
 
 def fitted(data, **options):
