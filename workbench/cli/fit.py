@@ -201,7 +201,7 @@ OF_A_FORMULA: dict[str, tuple[str, dict[str, Any]]] = {
         "--schema the fit learns ranges and levels, within its guarantee",
         {},
     ),
-    "--family": ("family of the response, such as bernoulli or poisson (default: gaussian)", {}),
+    "--family": ("family of the response, such as poisson (default: by its type)", {}),
     "--link": ("link of the mean (default: the family's first)", {}),
     "--prior": (
         "priors instead of the default ones, as in 'age=Normal(0, 2)'",
