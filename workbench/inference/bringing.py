@@ -10,9 +10,9 @@ the rows of a minibatch next to one another.
 from __future__ import annotations
 
 import contextlib
-from collections import deque
-from collections.abc import Callable, Generator, Iterator
-from concurrent.futures import ThreadPoolExecutor
+import queue
+import threading
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -186,26 +186,30 @@ def bringing(
     at_once = steps_at_once(sampler.capacity, records, interval)
     # the steps reuse the memory of the state
     key = jax.jit(lambda key: jnp.array(key, copy=True))(state.key)
-    draws = DrawnAhead(sampler, private_step.draw, key, hyper, at_once)
-    blocks = _blocks(draws, records, int(state.step), steps, state.step.device)
-    thread = ThreadPoolExecutor(1, "dpvi-records")
-    # one is ready, and one on its way, while another is taken
-    following = deque(thread.submit(next, blocks, None) for _ in range(2))
-    loaded: _Block | None = None
+    thread = _Thread(
+        DrawnAhead(sampler, private_step.draw, key, hyper, at_once),
+        records,
+        int(state.step),
+        steps,
+        state.step.device,
+    )
+    loaded: list[_Block] = []
 
     def chunk(
         state: DPVIState, records: tuple[Any, ...], limit: int | jax.Array, hyper: Hyperparameters
     ) -> Any:
-        nonlocal loaded
         step, end = int(state.step), int(limit)
         while step < end:
-            if loaded is None or step >= loaded.last:
-                loaded = following.popleft().result()
-                assert loaded is not None  # there are blocks for all steps
-                following.append(thread.submit(next, blocks, None))
-            stop = min(end, loaded.last)
+            if not loaded or step >= loaded[0].last:
+                loaded[:] = [thread.next()]
+            stop = min(end, loaded[0].last)
             state = block(
-                state, loaded.rows, loaded.mask, jnp.int32(loaded.first), jnp.int32(stop), hyper
+                state,
+                loaded[0].rows,
+                loaded[0].mask,
+                jnp.int32(loaded[0].first),
+                jnp.int32(stop),
+                hyper,
             )
             step = stop
         return state
@@ -213,15 +217,64 @@ def bringing(
     try:
         yield chunk
     finally:
-        thread.shutdown(cancel_futures=True)
-        blocks.close()
+        thread.close()
 
 
-def _blocks(
-    draws: DrawnAhead, records: tuple[Any, ...], first: int, steps: int, device: jax.Device
-) -> Generator[_Block]:
-    """Blocks of minibatches in their order. :raises RecordsError: if one cannot be read."""
-    names = tuple(array.name for array in records)
-    for number, rows, mask in records[0].stored.minibatches(names, draws, first, steps):
-        on_device = tuple(jax.device_put(array, device) for array in rows)
-        yield _Block(number, number + draws.at_once, on_device, jax.device_put(mask, device))
+class _Thread:
+    """Brings blocks of minibatches in their order; one is ready while another is taken."""
+
+    def __init__(
+        self,
+        draws: DrawnAhead,
+        records: tuple[Any, ...],
+        first: int,
+        steps: int,
+        device: jax.Device,
+    ) -> None:
+        self._ready: queue.Queue[_Block | BaseException] = queue.Queue(maxsize=1)
+        self._ended = threading.Event()
+        self._thread = threading.Thread(
+            target=self._work,
+            args=(draws, records, first, steps, device),
+            name="dpvi-records",
+            daemon=True,
+        )
+        self._thread.start()
+
+    def _work(
+        self,
+        draws: DrawnAhead,
+        records: tuple[Any, ...],
+        first: int,
+        steps: int,
+        device: jax.Device,
+    ) -> None:
+        try:
+            names = tuple(array.name for array in records)
+            for number, rows, mask in records[0].stored.minibatches(names, draws, first, steps):
+                on_device = tuple(jax.device_put(array, device) for array in rows)
+                if not self._put(
+                    _Block(number, number + draws.at_once, on_device, jax.device_put(mask, device))
+                ):
+                    return
+        except BaseException as error:
+            self._put(error)
+
+    def _put(self, item: _Block | BaseException) -> bool:
+        while not self._ended.is_set():
+            with contextlib.suppress(queue.Full):
+                self._ready.put(item, timeout=0.1)
+                return True
+        return False
+
+    def next(self) -> _Block:
+        """The next block. :raises RecordsError: if it cannot be read."""
+        block = self._ready.get()
+        if isinstance(block, BaseException):
+            raise block
+        return block
+
+    def close(self) -> None:
+        """End the thread."""
+        self._ended.set()
+        self._thread.join()
