@@ -264,6 +264,14 @@ def test_yes_or_no_is_bernoulli(frame, family):
     assert result.coefficients().heading["Family"] == "bernoulli, link logit"
 
 
+@pytest.mark.parametrize("how", [bool, ["0", "1"]])
+def test_a_declared_response_decides_beside_columns_of_which_only_types_are(frame, how):
+    declared = {"schema": {"ill": how, "age": float}, "table": wb.Table(link="probit")}
+    prepared = wb.prepare("ill ~ age", frame, epsilon=4, ledger=False, **declared)
+    family = prepared.model.columns.family
+    assert (family.name, family.link) == ("bernoulli", "probit")
+
+
 @pytest.mark.whole_fit
 @pytest.mark.thorough
 def test_truths_are_read_from_words(frame):

@@ -98,6 +98,16 @@ def test_a_screen_may_begin_with_one(private_data):
         Workbench(model="formula", data=private_data, options={"formula": "no formula"})
 
 
+def test_the_family_on_screen_is_the_one_that_is_fitted(screen):
+    """By default it follows from the response's type, and nothing else is shown."""
+    write(screen, "ill ~ dose", None)
+    assert screen.model.fields["family"].value is None
+    assert "family" not in screen.model.options()
+    write(screen, "ill ~ dose", "gaussian")
+    assert screen.model.options()["family"] == "gaussian"
+    formula_menu.check({"formula": "ill ~ dose", "link": "probit"})
+
+
 def test_sweeps_offer_no_formula(private_data):
     sweep = Sweep(data=private_data)
     try:

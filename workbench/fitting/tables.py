@@ -269,15 +269,18 @@ def _unlearned(
     parsed = parse(text).matched(declared)
     beside = {*parsed.extras, *(["trials"] if options.get("trials") else [])}
     response = parsed.response
-    if declared.get(response) is str and "family" not in options:
+    how = declared.get(response)
+    if how is str and "family" not in options:
         raise ArgumentError(
             "family",
             None,
             f"is needed, because {response!r} is text whose levels are not declared.",
-            remedy='Write family="bernoulli" for one of two values, or declare all levels, as in '
-            f"schema={{{response!r}: ['a', 'b', 'c']}}.",
+            remedy='Write family="bernoulli" for yes or no, or declare the levels and the types of '
+            f"the other columns, as in schema={{{response!r}: ['a', 'b'], 'age': float}}.",
         )
-    of_response = options.get("family", of_column(declared.get(response)))
+    is_type = how in (None, int, float, str)
+    column = None if is_type else Schema.from_declaration({response: how}).columns[response]
+    of_response = options.get("family", of_column(column))
     family = get(of_response, options.get("link"), beside)
     if family.name == "bernoulli" and declared.get(response) in (int, float, str):
         declared = {**declared, response: Boolean()}

@@ -161,7 +161,10 @@ def _blank(array: np.ndarray | Array | jax.ShapeDtypeStruct) -> np.ndarray:
 
 def _zeros_drawn(site: dict[str, Any]) -> np.ndarray | None:
     """Zeros as the value of a latent, of NumPy: a draw compiles a program for each operation."""
-    return np.zeros(site["fn"].shape(), np.float32) if site["type"] == "sample" else None
+    if site["type"] != "sample":
+        return None
+    is_discrete = getattr(site["fn"].support, "is_discrete", False)
+    return np.zeros(site["fn"].shape(), np.int32 if is_discrete else np.float32)
 
 
 class _WithoutObservations(handlers.Messenger):

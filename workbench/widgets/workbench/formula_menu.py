@@ -24,7 +24,14 @@ def options() -> tuple[Option, ...]:
     of_formula = Option(
         "formula", "", "text", help="Such as readmitted ~ age + ward + (1 | hospital)."
     )
-    family = Option("family", "gaussian", "choice", tuple(FAMILIES), help="What the response is.")
+    family = Option(
+        "family",
+        None,
+        "choice",
+        tuple(FAMILIES),
+        optional=True,
+        help="What the response is; automatic: by its type.",
+    )
     link = Option(
         "link", None, "text", optional=True, help="Of the mean; empty for the family's usual one."
     )
@@ -43,7 +50,8 @@ def check(settings: Mapping[str, Any]) -> None:
     from workbench.formula.families import get
     from workbench.formula.parsing import parse
 
-    get(settings.get("family", "gaussian"), settings.get("link"))
+    if settings.get("family") is not None:
+        get(settings["family"], settings.get("link"))
     if not str(settings.get("formula", "")).strip():
         raise ArgumentError(
             "formula", "", "write one, such as y ~ a + b, of the columns that are declared."

@@ -315,7 +315,7 @@ def _field(option: Option, options: Mapping[str, Any]) -> Field:
     if option.kind == "choice":
         menu: list[tuple[str, Any]] = [(str(choice), choice) for choice in option.choices]
         if option.optional:
-            menu.insert(0, ("none", None))
+            menu.insert(0, ("automatic", None))
         if value not in [choice for _, choice in menu]:
             menu.append((str(value), value))
         return fields.choice(option.name, label, menu, value, help=option.help)
