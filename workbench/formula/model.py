@@ -74,7 +74,7 @@ class _Declared(NamedTuple):
     basis: str
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True)
 class FormulaModel(Model):
     """A regression from a formula; made by ``wb.models.formula``.
 

@@ -123,7 +123,7 @@ class CellTable(NamedTuple):
     with_marginals: Callable[[list[list[str]]], Model] | None = None
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True)
 class Model:
     """A NumPyro model with its guide, predictions, scores, options and pictures. The first three
     fields are enough.
@@ -200,9 +200,6 @@ class Model:
     linear: LinearPredictor | None = None
     table: NormalTable | CellTable | None = None
     cautions: tuple[str, ...] = ()
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}({self.name!r}: {self.summary})"
 
     def __post_init__(self) -> None:
         if self.check is None:
