@@ -261,8 +261,7 @@ class PreparedFit:
         if looks:
             self._begin()
             try:
-                # count the columns with noise, and go on with what follows from the counts
-                self._go_on_with(self.spec.columns.looked(self.spec, self.plan, self.key))
+                self._look()
             except BaseException:
                 self._write_end(0)  # it counts, because the look may have been released
                 raise
@@ -326,6 +325,10 @@ class PreparedFit:
     @property
     def _is_to_look(self) -> bool:
         return self.plan.look is not None and self.spec.declared is None
+
+    def _look(self) -> None:
+        """Count the columns with noise, and go on with the scales that follow from the counts."""
+        self._go_on_with(self.spec.columns.looked(self.spec, self.plan, self.key))
 
     def _go_on_with(self, spec: FitSpec) -> None:
         self.plan, self.spec = spec.plan_after_look(self.plan), spec
