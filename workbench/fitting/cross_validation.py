@@ -125,7 +125,6 @@ def cross_validate(arguments: CrossValidateArguments) -> Evaluation:
     for caution in total_plan.settings.cautions():
         warnings.warn(caution, fits.DeltaWarning, stacklevel=3)
     assert total_plan.look is not None
-    of_ledger = {"seed": request.seed, "ledger": flat.get("ledger")}
     name = f"cross-validation of {getattr(model, 'name', model)}"
     look = request.look.token if isinstance(request.look, Look) else ""
     with charged(
@@ -134,8 +133,9 @@ def cross_validate(arguments: CrossValidateArguments) -> Evaluation:
         name,
         lambda: id_of(data),
         look,
+        seed=request.seed,
+        ledger=flat.get("ledger"),
         over_cap=flat.get("over_cap"),
-        **of_ledger,
     ) as release:
         predicted = []
         for index, (spec, plan, _) in enumerate(planned):

@@ -278,11 +278,11 @@ def _unlearned(
             remedy='Write family="bernoulli" for yes or no, or declare the levels and the types of '
             f"the other columns, as in schema={{{response!r}: ['a', 'b'], 'age': float}}.",
         )
-    is_type = how in (None, int, float, str)
-    column = None if is_type else Schema.from_declaration({response: how}).columns[response]
-    of_response = options.get("family", of_column(column))
-    family = get(of_response, options.get("link"), beside)
-    if family.name == "bernoulli" and declared.get(response) in (int, float, str):
+    is_type = how in (int, float, str)
+    of_response = None if how is None or is_type else Schema.from_declaration({response: how})
+    column = of_response and of_response.columns[response]
+    family = get(options.get("family", of_column(column)), options.get("link"), beside)
+    if family.name == "bernoulli" and is_type:
         declared = {**declared, response: Boolean()}
 
     def of_schema(schema: Schema) -> tuple[Model, Dataset]:

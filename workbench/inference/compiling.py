@@ -331,8 +331,7 @@ def lower(
         )
 
     arguments = (state, records, jnp.int32(0), hyper, *prepared), (state, records, hyper)
-    options = functools.partial(_options, private_step, interval * _LEAST_STOPS)
-    lowered = _lowered((chunk, one_step), arguments, state, options)
+    lowered = _lowered((chunk, one_step), arguments, state, private_step, interval)
     return lowered if lowered.is_single else replace(lowered, epochs=epochs)
 
 
@@ -397,8 +396,7 @@ def _lower_block(
     )
     first = (state, rows, jax.ShapeDtypeStruct((steps, capacity), bool), jnp.int32(0))
     arguments = (*first, jnp.int32(0), hyper), (*first, hyper)
-    options = functools.partial(_options, private_step, interval * _LEAST_STOPS)
-    return _lowered((block, one_step), arguments, state, options)
+    return _lowered((block, one_step), arguments, state, private_step, interval)
 
 
 def _options(private_step: PrivateStep, calls: int, platform: str) -> dict[str, Any]:
@@ -412,14 +410,15 @@ def _lowered(
     programs: tuple[Callable[..., DPVIState], Callable[..., DPVIState]],
     arguments: tuple[tuple[Any, ...], tuple[Any, ...]],
     on_device: Any,
-    options: Callable[[str], dict[str, Any]],
+    private_step: PrivateStep,
+    interval: int,
 ) -> Lowered:
     """The first of two programs, many steps, or the second, one step, where the loop of the first
     would slow it down.
 
     :param arguments: of each, which begin with the state. :param on_device: arrays on the device
         where they run.
-    :param options: of the compiler, for a platform.
+    :param interval: as of ``lower``.
     """
     traced = jax.jit(programs[0], donate_argnums=0).trace(*arguments[0])
     on_cpu = all(
@@ -428,14 +427,9 @@ def _lowered(
     is_single = on_cpu and "conv_general_dilated" in primitives(traced.jaxpr.jaxpr)
     if is_single:
         traced = jax.jit(programs[1], donate_argnums=0).trace(*arguments[1])
+    options = _options(private_step, interval * _LEAST_STOPS, "cpu" if on_cpu else "")
     identity = program_cache.identity_of(traced, arguments[is_single])
-    return Lowered(
-        traced.lower(),
-        tuple(constants(traced.jaxpr)),
-        is_single,
-        options("cpu" if on_cpu else ""),
-        identity,
-    )
+    return Lowered(traced.lower(), tuple(constants(traced.jaxpr)), is_single, options, identity)
 
 
 def compile_ahead(

@@ -30,7 +30,7 @@ from scipy.special import digamma, multigammaln, polygamma
 
 from workbench.posterior.joint_prior import NoNoiseAwarePosterior
 
-__all__ = ["CHAINS", "CURVATURES", "curvatures"]
+__all__ = ["CHAINS", "CURVATURES", "MANY", "curvatures"]
 
 CHAINS = 16
 # transitions before any is kept, between two that are kept of a chain, and how many are
@@ -43,7 +43,8 @@ _ACCEPTED, _FEWEST_ACCEPTED = (0.7, 0.3)
 _STAYS = 0.1  # by what share of their 90 % range medians may differ between two rounds
 _FARTHEST = 12.0  # of logarithms from where they begin
 _BEYOND = np.array([0.3, 1, 2, 4, 8, 16, 32, 64, 128])  # nu less d - 1
-# Where d is more than 40, nu of columns that are independent otherwise is several d. Points whose
+MANY = 40  # quantities; points of more are not moved (``noise_aware.dither``)
+# Where d is more than that, nu of columns that are independent otherwise is several d. Points whose
 # median axis shows less than this, in units of the prior, do not tell such columns from correlated
 # ones, of which intervals would be a third as wide as they must be: nu is then at most the second.
 _BEYOND_MANY = np.append(_BEYOND, [256, 512, 1024])
@@ -136,8 +137,8 @@ class _Chains:
         is_log = np.concatenate([rows == columns, np.zeros(size, bool), np.ones(size, bool)])
         self._logs, self._farthest = np.flatnonzero(is_log), np.where(is_log, _FARTHEST, 1e3)
         spread, axes = np.linalg.eigh(points)
-        beyond = _BEYOND if size <= 40 else _BEYOND_MANY
-        if size > 40 and np.median(spread) < _SHOWN:
+        beyond = _BEYOND if size <= MANY else _BEYOND_MANY
+        if size > MANY and np.median(spread) < _SHOWN:
             beyond = beyond[beyond <= _UNSHOWN_BEYOND]
         self._all_degrees = degrees = size - 1 + beyond
         halves = (

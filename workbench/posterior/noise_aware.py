@@ -62,9 +62,9 @@ _LARGEST_JOINT = 120  # with those that are not released; their chains take the 
 _MIXTURES = ("MixtureSameFamily", "MixtureGeneral")
 _FEWEST_STEPS = 10
 _BLOCK = 512  # most draws at once
-# dither, in units of what the noise would move, and its largest product with C; of how many
-# quantities at most: points of more are apart anyway, and moved further they predict worse
-_OF_NOISE, _STRAIGHT, _DITHERED = (8.0, 3.0, 40)
+# dither, in units of what the noise would move, and its largest product with C; none of more than
+# ``MANY`` quantities, whose points are apart anyway, and predict worse where they are moved further
+_OF_NOISE, _STRAIGHT = (8.0, 3.0)
 
 
 class Prior(NamedTuple):
@@ -244,7 +244,7 @@ def dither(
         will count.
     :param num_records: N. :param clip: C. :param sampling_rate: q.
     """
-    reach = np.where(len(reach) > _DITHERED, 0.0, reach)
+    reach = np.where(len(reach) > _curvature_chain.MANY, 0.0, reach)
     guessed = num_records * (clip / 2) ** 2 / len(reach)
     with np.errstate(over="ignore"):
         noise = np.hypot(step_noise, np.sqrt(_of_minibatches(sampling_rate) * guessed))
