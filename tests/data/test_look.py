@@ -1,14 +1,17 @@
 """What noised counts say of columns: quantiles, levels, gaps and scales."""
 
+import json
+
 import numpy as np
 import pandas as pd
 import pytest
 
 import workbench as wb
 from workbench import ArgumentError
+from workbench._schema import FormError
 from workbench.data.columns import Categorical, Numeric
 from workbench.data.counting import counted, counting_of
-from workbench.data.look import Look, learned
+from workbench.data.look import Look, Scale, learned, scales_form, scales_from_dict, scales_to_dict
 
 SIZE = 4000
 
@@ -88,7 +91,7 @@ def test_no_more_records_are_said_to_be_outside_than_are(kind):
 
 def test_counts_that_are_mostly_noise_give_no_scale():
     assert looked(column("normal"), (0, 1000), 1000.0).scale("x") is None
-    assert looked(column("normal"), (0, 1000), 1000.0).scales() == {}
+    assert set(looked(column("normal"), (0, 1000), 1000.0).scales()) == {"w"}
 
 
 def test_levels_and_gaps_have_their_counts():
@@ -105,6 +108,37 @@ def test_levels_and_gaps_have_their_counts():
         look.quantiles("x", [1.5])
     with pytest.raises(ArgumentError, match="power of two"):
         look.histogram("x", 10)
+
+
+def test_shares_of_levels_count_the_noise_and_cannot_be_negative():
+    """By sums over all numbers of records that there may be, their orders alike."""
+    deviation, records = 40.0, np.geomspace(0.01, 4000.0, 200_001)
+    look = looked(column("normal"), (0, 1000), deviation)
+    counts = {"a": -35.0, "b": look.values[-2], look.levels("w").index[2]: 60.0}
+    look.values[-3:] = list(counts.values())
+    wanted = {}
+    for label, count in counts.items():
+        weights = np.exp(-0.5 * ((records - count) / deviation) ** 2)
+        mean = np.average(np.log(records), weights=weights)
+        error = np.sqrt(np.average((np.log(records) - mean) ** 2, weights=weights))
+        wanted[label] = np.exp(mean), error
+    total = sum(mean for mean, _ in wanted.values())
+    for label, (mean, error) in wanted.items():
+        assert look.shares("w").levels[label] == pytest.approx([mean / total, error], rel=0.02)
+    look.values[-3] = -1e9
+    assert 0 < look.shares("w").levels["a"][0] < 2e-3
+
+
+def test_what_was_learned_is_read_as_it_was_written():
+    look = looked(column("normal"), (0, 1000), 3.0)
+    written = json.loads(json.dumps(scales_to_dict(look.scales())))
+    scales_form("look", written)
+    assert scales_from_dict(written) == look.scales()
+    for levels in ({"a": 0.5}, {"a": [0.5, -1.0]}, [0.5]):
+        with pytest.raises(FormError, match="levels"):
+            scales_form("look", {"w": {"levels": levels}})
+    with pytest.raises(FormError, match="spread"):
+        scales_form("look", {"x": dict.fromkeys(Scale._fields[:3], 1.0)})
 
 
 def test_a_learned_schema_stays_within_what_was_declared():
@@ -136,7 +170,7 @@ def test_a_narrow_column_has_bounds_that_a_schema_accepts(bounds, share):
     column = learned(wb.data.Schema({"x": Numeric(low, high)}), look.scales()).columns["x"]
     assert low <= column.low < column.high <= high
     constant = looked(np.full(SIZE, low + share * (high - low)), bounds)
-    assert constant.scales() == {}
+    assert "x" not in constant.scales()
 
 
 @pytest.mark.parametrize("deviation", [0.0, 30.0, 100.0])

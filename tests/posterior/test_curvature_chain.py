@@ -10,6 +10,11 @@ import pytest
 from tests.conftest import some_of
 from workbench.posterior import _curvature_chain
 from workbench.posterior._curvature_chain import curvatures
+from workbench.posterior.expected_curvature import (
+    ExpectedCurvature,
+    nothing_known,
+    of_moments,
+)
 from workbench.posterior.joint_prior import NoNoiseAwarePosterior
 from workbench.posterior.noise_aware import dither
 
@@ -23,7 +28,10 @@ def definite(random, size, level=1.0):
 def test_the_gradient_is_that_of_the_density(size):
     random = np.random.default_rng(0)
     points = definite(random, size, 3.0)
-    chains = _curvature_chain._Chains(points, -definite(random, size, 6.0), random)
+    mixing = np.eye(size) + np.tril(random.normal(size=(size, size)), -1)
+    known = np.linspace(0.0, -7.0, size), np.linspace(0.0, 1.0, size)
+    expected = ExpectedCurvature(mixing, *known)
+    chains = _curvature_chain._Chains(points, -definite(random, size, 6.0), expected, random)
     z = chains._z
     gradient = chains._gradient(z, float)
     np.testing.assert_allclose(chains._gradient(z), gradient, rtol=1e-4, atol=1e-4)
@@ -34,8 +42,9 @@ def test_the_gradient_is_that_of_the_density(size):
         np.testing.assert_allclose(found, gradient[:, place], rtol=1e-4, atol=1e-4)
 
 
-def prior_draws(random, size, level, count):
+def prior_draws(random, size, level, count, expected=None):
     """Of the prior that the module's docstring describes, without its chains."""
+    mixing, offsets, errors = expected or nothing_known(size)
     module, found = _curvature_chain, []
     of_common, of_nu = (
         1 / (1 + module._COMMON**2) ** 2,
@@ -55,31 +64,41 @@ def prior_draws(random, size, level, count):
         pair = random.choice(len(spreads), p=of_pairs / of_pairs.sum())
         logs = (
             np.log(level)
+            + offsets
             + levels[pair]
             - spreads[pair] ** 2 / 2
-            + spreads[pair] * random.normal(size=size)
+            + np.hypot(spreads[pair], errors) * random.normal(size=size)
         )
         middle = factor @ factor.T / degrees + np.outer(common, common)
-        found.append(middle * np.exp(logs / 2)[:, None] * np.exp(logs / 2))
+        unmixed = middle * np.exp(logs / 2)[:, None] * np.exp(logs / 2)
+        found.append(mixing @ unmixed @ mixing.T)
     return np.array(found)
 
 
+MIXING = np.array([[1.0, 0.0, 0.0], [0.5, 1.0, 0.0], [0.3, -0.8, 1.0]])
+KNOWN = np.array([0.0, -2.0, -6.0]), np.array([0.0, 0.5, 2.0])
+
+
 @pytest.mark.thorough
-@pytest.mark.parametrize("size", [1, 3])
-def test_without_information_draws_are_of_the_prior(size):
-    nothing = 1e-9 * np.eye(size)
+@pytest.mark.parametrize(
+    ("size", "expected"),
+    [(1, None), (3, None), (3, ExpectedCurvature(MIXING, *KNOWN))],
+)
+def test_without_information_draws_are_of_the_prior(size, expected):
+    nothing, ones = 1e-9 * np.eye(size), np.ones(size)
     found = np.concatenate(
         [
-            curvatures(nothing, 0 * nothing, 1.0, 5.0, np.ones(size), np.random.default_rng(seed))
+            curvatures(nothing, 0 * nothing, 1.0, 5.0, ones, np.random.default_rng(seed), expected)
             for seed in range(6)
         ]
     )
-    expected = prior_draws(np.random.default_rng(9), size, 5.0, 4000)
+    drawn = prior_draws(np.random.default_rng(9), size, 5.0, 4000, expected)
     for of in (
         lambda h: np.log(np.einsum("sii->s", h)),
         lambda h: np.linalg.slogdet(h + np.eye(size))[1],
+        *(lambda h, place=place: np.log(h[:, place, place]) for place in range(size)),
     ):
-        mine, theirs = (np.quantile(of(each), [0.25, 0.5, 0.75]) for each in (found, expected))
+        mine, theirs = (np.quantile(of(each), [0.25, 0.5, 0.75]) for each in (found, drawn))
         np.testing.assert_allclose(mine, theirs, atol=0.3 * (theirs[2] - theirs[0]))
 
 
@@ -217,5 +236,31 @@ def test_many_columns_of_which_points_show_little_may_resemble_each_other(size, 
     """
     random = np.random.default_rng(0)
     points = np.diag(np.r_[60.0, np.full(size - 1, shown)])
-    chains = _curvature_chain._Chains(points, -points, random)
+    chains = _curvature_chain._Chains(points, -points, nothing_known(size), random)
     assert chains._all_degrees.max() - (size - 1) == largest
+
+
+@pytest.mark.parametrize("share", [0.2, 1e-3])
+def test_all_levels_against_a_reference_are_as_known_as_it_has_records(share):
+    """Of one category, the curvature is that of one number for each level and the reference."""
+    shares = np.array([0.5, 0.5 - share])
+    moments = np.zeros((1, 3, 3))
+    moments[0] = np.diag([1.0, *shares])
+    moments[0, 0, 1:] = moments[0, 1:, 0] = shares
+    expected = of_moments(moments, np.array([1, 2, 0]))
+    curvature = expected.mixing @ np.diag(np.exp(expected.logarithms)) @ expected.mixing.T
+    level = np.log(np.diag(moments[0])).mean()
+    np.testing.assert_allclose(curvature, moments[0] * np.exp(-level), atol=1e-5)
+    np.testing.assert_allclose(expected.logarithms, np.log([share, *shares]) - level, atol=0.01)
+    assert not np.any(expected.errors)
+    null = np.array([1.0, -1.0, -1.0])
+    assert null @ curvature @ null == pytest.approx(share * np.exp(-level), rel=0.01)
+
+
+def test_what_is_not_sure_of_moments_is_the_spread_of_its_logarithms():
+    moments = np.stack([np.diag([1.0, 0.1 * factor, 2.0]) for factor in (0.5, 1.0, 2.0)])
+    expected = of_moments(moments, np.arange(3))
+    errors = np.std(np.log([0.5, 1.0, 2.0]))
+    np.testing.assert_allclose(expected.errors, [0.0, errors, 0.0], atol=1e-4)
+    differences = expected.logarithms - expected.logarithms[0]
+    np.testing.assert_allclose(differences, np.log([1.0, 0.1, 2.0]), atol=1e-4)

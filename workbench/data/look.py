@@ -26,6 +26,8 @@ __all__ = [
     "MOST_TAIL",
     "Look",
     "Scale",
+    "Scales",
+    "Shares",
     "consistent",
     "inside",
     "learned",
@@ -50,6 +52,9 @@ _DIGITS = 3  # significant ones, of learned bounds
 # distance of a learned bound from the median: at least, and as a share of the declared bounds' size
 _NARROWEST, _RESOLUTION = 1e-17, 1e-9
 _INTERVAL = 1.645  # 90 %
+# standard deviations that no noise is beyond, and places among what numbers of records are possible
+_SURELY, _MIDDLES = 8.0, (np.arange(1000) + 0.5) / 1000
+_FEWEST = 0.01  # records, which stands for none
 _ROUNDED = 1e-6  # of half a declared range, by which float32 may move a value
 
 
@@ -94,6 +99,21 @@ class Scale(NamedTuple):
     median: float
     spread: float
     beyond: float
+
+
+class Shares(NamedTuple):
+    """How the records are spread over the levels of a category.
+
+    :param levels: by level, what is known of its share by its noised count where any order of
+        magnitude is as likely as another: e to the mean of its logarithm, above 0, and the standard
+        deviation of that.
+    """
+
+    levels: Mapping[str, Sequence[float]]
+
+
+Scales = Mapping[str, Scale | Shares]
+"""What looks have learned, by column."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -290,17 +310,34 @@ class Look:
         spread = max(high - low, leaf) / (2 * deviations)
         return Scale(*bounds, median, spread, beyond)
 
-    def scales(self, responses: Sequence[str] = ()) -> dict[str, Scale]:
-        """The scales of the columns that have one. :param responses: as ``scale`` has them."""
+    def shares(self, name: str) -> Shares:
+        """The shares of the levels of a category."""
+        column, values = self._column(name, Levels)
+        counts = np.maximum(values / self.deviation, -_SURELY)[:, None]
+        low = np.log(np.maximum(counts - _SURELY, _FEWEST / self.deviation))
+        high = np.log(np.maximum(counts, 0.0) + _SURELY + _FEWEST / self.deviation)
+        logarithms = low + (high - low) * _MIDDLES
+        squares = (np.exp(logarithms) - counts) ** 2
+        weights = np.exp(-0.5 * (squares - squares.min(1, keepdims=True)))
+        weights /= weights.sum(1, keepdims=True)
+        means = (weights * logarithms).sum(1)
+        errors = np.sqrt((weights * (logarithms - means[:, None]) ** 2).sum(1))
+        shares = np.exp(means - np.logaddexp.reduce(means))
+        pairs = np.column_stack([shares, errors]).tolist()
+        return Shares(dict(zip(column.labels, pairs, strict=True)))
+
+    def scales(self, responses: Sequence[str] = ()) -> dict[str, Scale | Shares]:
+        """What the columns have of scales and shares. :param responses: as ``scale`` has them."""
         scales = {
             name: self.scale(name, is_response=name in responses)
-            for name, (column, _) in self._columns.items()
             if isinstance(column, Numbers)
+            else self.shares(name)
+            for name, (column, _) in self._columns.items()
         }
         return {name: scale for name, scale in scales.items() if scale is not None}
 
 
-def learned(schema: Schema, scales: Mapping[str, Scale]) -> Schema:
+def learned(schema: Schema, scales: Scales) -> Schema:
     """``schema`` with the bounds of ``scales``, as far as they are within those declared.
 
     :raises ArgumentError: naming ``look``, for bounds that are not.
@@ -308,7 +345,7 @@ def learned(schema: Schema, scales: Mapping[str, Scale]) -> Schema:
     columns = dict(schema.columns)
     for name, scale in scales.items():
         column = columns.get(name)
-        if isinstance(column, Numeric):
+        if isinstance(column, Numeric) and isinstance(scale, Scale):
             low, high = max(scale.low, column.low), min(scale.high, column.high)
             if not low < high:
                 raise _validate.ArgumentError(
@@ -321,11 +358,20 @@ def learned(schema: Schema, scales: Mapping[str, Scale]) -> Schema:
     return Schema(columns)
 
 
-scales_form = _schema.mapped(_schema.record(dict.fromkeys(Scale._fields, _schema.number())))
+_of_numbers = _schema.record(dict.fromkeys(Scale._fields, _schema.number()))
+_pair = _schema.listed(_schema.number(at_least=0), length=2)
+_of_levels = _schema.record({"levels": _schema.mapped(_pair)})
+
+
+def _form(field: str, value: Any) -> None:
+    (_of_levels if isinstance(value, Mapping) and "levels" in value else _of_numbers)(field, value)
+
+
+scales_form = _schema.mapped(_form)
 """Checks what ``scales_to_dict`` wrote."""
 
 
-def inside(schema: Schema, x: np.ndarray, scales: Mapping[str, Scale]) -> np.ndarray:
+def inside(schema: Schema, x: np.ndarray, scales: Scales) -> np.ndarray:
     """bool[B]: which rows have no value outside the bounds of ``scales``; a missing value is
     inside.
 
@@ -333,9 +379,9 @@ def inside(schema: Schema, x: np.ndarray, scales: Mapping[str, Scale]) -> np.nda
     """
     rows = np.ones(len(x), bool)
     for name, features in schema.by_column(x).items():
-        column = schema.columns[name]
-        if name in scales and isinstance(column, Numeric):
-            reach, scale = column.high / 2 - column.low / 2, scales[name]
+        column, scale = schema.columns[name], scales.get(name)
+        if isinstance(scale, Scale) and isinstance(column, Numeric):
+            reach = column.high / 2 - column.low / 2
             low, high = ((bound - column.middle) / reach for bound in (scale.low, scale.high))
             values = np.asarray(features[:, 0], np.float64)
             is_inside = (values >= low - _ROUNDED) & (values <= high + _ROUNDED)
@@ -345,14 +391,16 @@ def inside(schema: Schema, x: np.ndarray, scales: Mapping[str, Scale]) -> np.nda
     return rows
 
 
-def scales_to_dict(scales: Mapping[str, Scale]) -> dict[str, dict[str, float]]:
+def scales_to_dict(scales: Scales) -> dict[str, dict[str, Any]]:
     """Scales, ready for JSON."""
     return {name: scale._asdict() for name, scale in scales.items()}
 
 
-def scales_from_dict(values: Mapping[str, Mapping[str, float]]) -> dict[str, Scale]:
+def scales_from_dict(values: Mapping[str, Mapping[str, Any]]) -> dict[str, Scale | Shares]:
     """What ``scales_to_dict`` wrote."""
-    return {name: Scale(**scale) for name, scale in values.items()}
+    return {
+        name: (Shares if "levels" in scale else Scale)(**scale) for name, scale in values.items()
+    }
 
 
 def consistent(values: np.ndarray, depth: int) -> np.ndarray:

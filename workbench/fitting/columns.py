@@ -15,7 +15,7 @@ from workbench import _validate
 from workbench.data import Dataset
 from workbench.data import load as load_data
 from workbench.data.counting import Counting, counting_of
-from workbench.data.look import Scale
+from workbench.data.look import Scales
 from workbench.fitting.learned_scales import require_scalable, share_for, take
 from workbench.ledger.fingerprint import fingerprint
 from workbench.ledger.ledger import DatasetId
@@ -83,9 +83,7 @@ class Columns(Protocol):
     def looked(self, spec: FitSpec, plan: PrivacyPlan, key: jax.Array) -> FitSpec:
         """The fit with what a look has learned. :param key: of the run."""
 
-    def learned(
-        self, spec: FitSpec, scales: Mapping[str, Scale], schema: Mapping[str, Any]
-    ) -> FitSpec:
+    def learned(self, spec: FitSpec, scales: Scales, schema: Mapping[str, Any]) -> FitSpec:
         """The fit with what an earlier look has learned."""
 
     def declarations(self, spec: FitSpec) -> list[str]:
@@ -144,9 +142,7 @@ class Declared:
         noise = plan.look.noise_multiplier
         return spec.with_scales(take(counting, spec.model, self.source, noise, key))
 
-    def learned(
-        self, spec: FitSpec, scales: Mapping[str, Scale], schema: Mapping[str, Any]
-    ) -> FitSpec:
+    def learned(self, spec: FitSpec, scales: Scales, schema: Mapping[str, Any]) -> FitSpec:
         return spec.with_scales(scales)
 
     def declarations(self, spec: FitSpec) -> list[str]:

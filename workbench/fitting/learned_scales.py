@@ -20,6 +20,7 @@ from workbench.data.look import (
     MOST_TAIL,
     Look,
     Scale,
+    Scales,
     inside,
     noise_in_ranks,
     scales_form,
@@ -98,7 +99,7 @@ def check_look(argument: str, value: Any, **limits: float) -> None:
         _validate.number(argument, value, **limits)
 
 
-def as_setting(scales: Mapping[str, Scale], *, is_secret: bool = True) -> Any:
+def as_setting(scales: Scales, *, is_secret: bool = True) -> Any:
     """Learned scales as the setting ``look`` has them in checkpoints; 0 for none.
 
     :param is_secret: whether the noise of the look came from a secret key.
@@ -111,9 +112,7 @@ def _is_secret(setting: Mapping[str, Any]) -> bool:
     return setting.get("is_secret") is not False  # a column of that name has a scale
 
 
-def share_and_scales(
-    value: Any, model: Model, data: Dataset
-) -> tuple[float | None, Mapping[str, Scale], bool]:
+def share_and_scales(value: Any, model: Model, data: Dataset) -> tuple[float | None, Scales, bool]:
     """What the setting ``look`` says: a share of the budget, None for the default; the scales that
     it brings along; and whether their noise came from a secret key.
 
@@ -136,7 +135,7 @@ def share_and_scales(
         return 0.0, {}, True  # a model of categories alone
     used, scales = model.columns_used, value.scales(model.responses)
     scales = {name: scale for name, scale in scales.items() if used is None or name in used}
-    if not scales:
+    if not any(isinstance(scale, Scale) for scale in scales.values()):
         raise _validate.ArgumentError(
             "look",
             value,
@@ -173,7 +172,7 @@ def require_scalable(counting: Counting, model: Model, data: Dataset, processes:
 
 def take(
     counting: Counting, model: Model, data: Dataset, noise_multiplier: float, key: jax.Array
-) -> Mapping[str, Scale]:
+) -> Scales:
     """The scales of the columns of ``data``, by noised counts.
 
     :param key: of the run, whose child for this purpose nothing else uses.
@@ -183,7 +182,7 @@ def take(
     return Look(counting, values, deviation, data.unit).scales(model.responses)
 
 
-def rows_inside(source: Dataset, model: Model, scales: Mapping[str, Scale]) -> np.ndarray:
+def rows_inside(source: Dataset, model: Model, scales: Scales) -> np.ndarray:
     """bool[N]: which training records are within the scales of what ``model`` explains by."""
     scaled = set(scales) if model.columns_scaled is None else model.columns_scaled
     used = {name: scales[name] for name in (scaled & set(scales)) - set(model.responses)}
@@ -201,9 +200,7 @@ def of_absent(norms: GradientNorms | None) -> list[str]:
     ]
 
 
-def of_values_outside(
-    scales: Mapping[str, Scale], responses: Sequence[str], leaves_out: bool
-) -> list[str]:
+def of_values_outside(scales: Scales, responses: Sequence[str], leaves_out: bool) -> list[str]:
     """A sentence about each column that has many values outside its scale.
 
     :param leaves_out: whether records with such a value of a column that explains take no part.
@@ -214,7 +211,7 @@ def of_values_outside(
         f"{scale.high:g}, the scale that was learned, and "
         f"{takes[leaves_out and name not in responses]}"
         for name, scale in scales.items()
-        if scale.beyond >= _MANY
+        if isinstance(scale, Scale) and scale.beyond >= _MANY
     ]
 
 

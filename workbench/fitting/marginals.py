@@ -19,7 +19,7 @@ import numpy as np
 from workbench._validate import ArgumentError
 from workbench.data.counting import deviation, with_noise
 from workbench.data.dependence import Dependence, PairScores
-from workbench.data.look import Scale
+from workbench.data.look import Scales
 from workbench.data.preprocessing import listed
 from workbench.fitting.columns import Budget, Columns, Declared
 from workbench.inference.state import Purpose
@@ -208,9 +208,7 @@ class ChosenMarginals(Declared):
         marginals = [[names[column] for column in group] for group in chosen]
         return {"marginals": marginals, "cautions": cautions, "declarations": declarations}
 
-    def learned(
-        self, spec: FitSpec, scales: Mapping[str, Scale], schema: Mapping[str, Any]
-    ) -> FitSpec:
+    def learned(self, spec: FitSpec, scales: Scales, schema: Mapping[str, Any]) -> FitSpec:
         """As of ``Columns``. :param schema: what ``_facts`` wrote."""
         assert isinstance(self.model.table, CellTable)
         assert self.model.table.with_marginals is not None

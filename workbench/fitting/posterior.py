@@ -19,6 +19,7 @@ from workbench.inference.state import Hyperparameters, Purpose, fast_child
 from workbench.inference.step import PrivateStep
 from workbench.posterior import noise_aware
 from workbench.posterior.convergence import FEWEST_STEPS, Convergence, convergence_of
+from workbench.posterior.expected_curvature import ExpectedCurvature
 from workbench.posterior.joint_prior import JointPrior
 from workbench.posterior.noise_aware import NoNoiseAwarePosterior, Prior, prior_of
 from workbench.privacy.gradient_norms import GradientNorms
@@ -96,6 +97,7 @@ def noise_aware_draws(
                 generator=np.random.default_rng(np.asarray(jax.random.key_data(interval_key))),
                 # clipped gradients move by less than the points' spread says
                 residuals=None if are_clipped else _residual_scale(model, guide),
+                expected=_expected(model, guide),
             )
     except NoNoiseAwarePosterior as reason:
         return None, str(reason)
@@ -115,6 +117,15 @@ def _residual_scale(
     return noise_aware.ResidualScale(
         int(np.argmax(sites == scale)), ~np.isin(sites, (scale, *beside))
     )
+
+
+def _expected(model: RecordModel, guide: Mapping[str, np.ndarray]) -> ExpectedCurvature | None:
+    """Of a model whose callable knows something of it."""
+    if not hasattr(model.model, "expected_curvature"):
+        return None
+    shapes = {name: guide[name].shape[1:] for name in model.shared}
+    expected: ExpectedCurvature = model.model.expected_curvature(shapes)
+    return expected
 
 
 def by_site(

@@ -19,7 +19,7 @@ from workbench._limits import LARGEST_CLIP
 from workbench.clipping.clipped_sums import check_clipping, is_by_record
 from workbench.data import Dataset, Schema
 from workbench.data.dataset import is_at_rest
-from workbench.data.look import Scale, learned
+from workbench.data.look import Scales, learned
 from workbench.data.storage.oblivious import SAMPLERS as OBLIVIOUS_SAMPLERS
 from workbench.fitting import defaults
 from workbench.fitting.columns import Columns, columns_of
@@ -119,7 +119,7 @@ class FitSpec:
     request: FitRequest
     columns: Columns
     largest_clip: float = LARGEST_CLIP
-    scales: Mapping[str, Scale] = field(default_factory=dict)
+    scales: Scales = field(default_factory=dict)
     declared: FitSpec | None = None
     scales_are_guessed: bool = False
     learned: Mapping[str, Any] = field(default_factory=dict)
@@ -127,7 +127,7 @@ class FitSpec:
     scorer: Scorer = field(default_factory=Scorer)
     has_secret_look: bool = True
 
-    def with_scales(self, scales: Mapping[str, Scale]) -> FitSpec:
+    def with_scales(self, scales: Scales) -> FitSpec:
         """The same fit on scales that were learned from noised counts, which replace declared
         bounds; with the C that the model advises on them, unless one was chosen.
         """
@@ -178,7 +178,7 @@ class FitSpec:
         )
 
     def declared_as(
-        self, model: Model, source: Dataset, facts: Mapping[str, Any], scales: Mapping[str, Scale]
+        self, model: Model, source: Dataset, facts: Mapping[str, Any], scales: Scales
     ) -> FitSpec:
         """The same fit of a table that is declared now, with C and the learning rate of its model
         unless they were chosen. Sampler, steps and noise multiplier stay.

@@ -18,7 +18,7 @@ from workbench._lazy import pd
 from workbench._validate import ArgumentError
 from workbench.data import Dataset
 from workbench.data.columns import Boolean
-from workbench.data.look import Look, Scale
+from workbench.data.look import Look, Scales
 from workbench.data.preprocessing import DECLARATION, listed
 from workbench.data.schema import Schema
 from workbench.data.undeclared import Table, by_type, is_complete, types_from_text, types_to_text
@@ -115,9 +115,7 @@ class Unlearned:
         assert look.schema is not None
         return self.learned(spec, look.scales(spec.model.responses), look.schema.to_dict())
 
-    def learned(
-        self, spec: FitSpec, scales: Mapping[str, Scale], schema: Mapping[str, Any]
-    ) -> FitSpec:
+    def learned(self, spec: FitSpec, scales: Scales, schema: Mapping[str, Any]) -> FitSpec:
         declared = Schema.from_dict(schema)
         with warnings.catch_warnings():  # about columns, which the result repeats
             warnings.simplefilter("ignore")

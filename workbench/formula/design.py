@@ -234,9 +234,7 @@ class Design:
         return np.round(combinations, 9) if exact else None
 
     def made_up(self) -> Values:
-        """Made-up rows within the declared bounds, evenly spread, in which no column is 0
-        everywhere. No random numbers.
-        """
+        """As ``spread_out``, with rows in which no column is 0 everywhere."""
         count = _ROWS * (len(self.block.columns) + 8)
         numbers, levels = self._spread_out(2 * count, _spread)
         for index, components in enumerate(self.block.columns):
@@ -246,6 +244,10 @@ class Design:
                 if isinstance(factor, Levels):
                     levels[factor.column][rows] = component.entry
         return self._values_of(numbers, levels, 2 * count)
+
+    def spread_out(self, rows: int) -> Values:
+        """Made-up rows within the declared bounds, evenly spread. No random numbers."""
+        return self._values_of(*self._spread_out(rows, _spread), rows)
 
     def _spread_out(
         self, rows: int, spreading: Callable[[int, int], Iterator[np.ndarray]], reach: float = 1.0

@@ -5,10 +5,8 @@ from __future__ import annotations
 import functools
 import math
 import warnings
-from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from types import MappingProxyType
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -17,11 +15,11 @@ import numpyro.distributions as dist
 from workbench import _validate
 from workbench._lazy import pd
 from workbench.data import Dataset, Schema
-from workbench.data.look import Scale, learned
+from workbench.data.look import Scale, Scales, Shares, learned
 from workbench.data.preprocessing import listed
-from workbench.formula.coding import Block
+from workbench.formula import squares
 from workbench.formula.design import Design, DesignWarning, sd_of
-from workbench.formula.factors import Factor, Number
+from workbench.formula.factors import Number
 from workbench.formula.families import Family, get, of_column
 from workbench.formula.new_groups import NewGroups
 from workbench.formula.parsing import Parsed, parse, refused
@@ -80,12 +78,13 @@ class FormulaModel(Model):
 
     :param columns: of a table, and how they become arrays.
     :param lines: the table of priors.
-    :param scales: that were learned from noised counts of the columns, by column.
+    :param scales: that were learned from noised counts of the columns, by column, and shares of
+        levels.
     """
 
     columns: Columns = field(kw_only=True)
     lines: tuple[PriorLine, ...] = ()
-    scales: Mapping[str, Scale] = field(default_factory=dict)
+    scales: Scales = field(default_factory=dict)
     _declared: _Declared = field(kw_only=True, repr=False)
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -143,7 +142,7 @@ class FormulaModel(Model):
         bounded = numbers & set(self.columns.schema.bounds)
         return frozenset(bounded - fixed) | frozenset(self.responses)
 
-    def with_scales(self, scales: Mapping[str, Scale]) -> FormulaModel:
+    def with_scales(self, scales: Scales) -> FormulaModel:
         """See ``Model.with_scales``: priors are those of the family for a column of spread 1; a
         prior of the user keeps its meaning in the columns' own units.
 
@@ -157,9 +156,12 @@ class FormulaModel(Model):
                 remedy="Learn none: wb.Privacy(look=0); or leave this prior out.",
             )
         scaled = self.columns_scaled
-        return _again(
-            self._declared, {name: scale for name, scale in scales.items() if name in scaled}
-        )
+        learned_here = {
+            name: scale
+            for name, scale in scales.items()
+            if name in scaled or isinstance(scale, Shares)
+        }
+        return _again(self._declared, learned_here)
 
     @property
     def priors(self) -> pd.DataFrame:
@@ -301,13 +303,13 @@ def formula(
     return _model(_Declared(parsed, kind, declared, roles, declared_priors, covariance, basis), {})
 
 
-def _again(request: _Declared, scales: Mapping[str, Scale]) -> FormulaModel:
+def _again(request: _Declared, scales: Scales) -> FormulaModel:
     with warnings.catch_warnings():  # which were shown when the formula was declared
         warnings.simplefilter("ignore", DesignWarning)
         return _model(request, scales)
 
 
-def _model(request: _Declared, scales: Mapping[str, Scale]) -> FormulaModel:
+def _model(request: _Declared, scales: Scales) -> FormulaModel:
     parsed, kind, declared, roles, declared_priors, covariance, basis = request
     named = declared_priors if basis == _ORTHOGONAL else None
     before = columns = columns_of_formula(parsed, kind, declared, roles, named)
@@ -318,7 +320,7 @@ def _model(request: _Declared, scales: Mapping[str, Scale]) -> FormulaModel:
         priors = rescaled_priors(declared_priors, before.design, columns.design, ratio)
     widths = _widths(columns, scales)
     lines = prior_lines(columns.design, kind, columns.response, priors, widths)
-    regression = _regression(columns, lines)
+    regression = _regression(columns, lines, scales)
     return FormulaModel(
         name="formula",
         summary=f"Regression {parsed.text}, {kind.name} with the link {kind.link}: "
@@ -329,7 +331,7 @@ def _model(request: _Declared, scales: Mapping[str, Scale]) -> FormulaModel:
         score=functools.partial(kind.scores, columns.response),
         coordinates=functools.partial(_coordinates, regression),
         arrays=columns.arrays,
-        defaults=functools.partial(_advice, columns, _fillings(columns, scales)),
+        defaults=functools.partial(_advice, columns, squares.fillings(columns.schema, scales)),
         pictures={
             **({"coefficients": pictures.coefficients} if _is_single(regression) else {}),
             **({"group effects": pictures.group_effects} if regression.groups else {}),
@@ -358,29 +360,17 @@ def _model(request: _Declared, scales: Mapping[str, Scale]) -> FormulaModel:
     )
 
 
-def _widths(columns: Columns, scales: Mapping[str, Scale]) -> dict[str, float]:
+def _widths(columns: Columns, scales: Scales) -> dict[str, float]:
     """By column, how many of its standard deviations 1 of the scaled column is."""
     bounds = columns.schema.bounds
     return {
         name: (bounds[name][1] - bounds[name][0]) / (2 * scale.spread)
         for name, scale in scales.items()
-        if name in bounds
+        if name in bounds and isinstance(scale, Scale)
     }
 
 
-def _fillings(columns: Columns, scales: Mapping[str, Scale]) -> dict[str, float]:
-    """By column, the mean of its squares when scaled, in that of a uniform column."""
-    bounds = columns.schema.bounds
-    fillings = {}
-    for name, scale in scales.items():
-        if name in bounds:
-            low, high = bounds[name]
-            square = scale.spread**2 + (scale.median - low / 2 - high / 2) ** 2
-            fillings[name] = min(1.0, 3 * square / (high / 2 - low / 2) ** 2)
-    return fillings
-
-
-def _regression(columns: Columns, lines: tuple[PriorLine, ...]) -> Regression:
+def _regression(columns: Columns, lines: tuple[PriorLine, ...], scales: Scales) -> Regression:
     def of(site: str) -> list[dist.Distribution]:
         return [line.prior for line in lines if line.site == site]
 
@@ -411,6 +401,7 @@ def _regression(columns: Columns, lines: tuple[PriorLine, ...]) -> Regression:
             *(Curve(name, scales, of(scale_of(name))[0]) for name, scales in curves.items()),
             *(Monotone(name, indices, of(name)[0]) for name, indices in monotone.items()),
         ],
+        functools.partial(squares.second_moments, design, scales),
     )
 
 
@@ -527,21 +518,7 @@ def _with_residuals(
         largest = max(map(abs, bounds))
         bounds = (-largest, largest)
     return linear._replace(
-        residuals=NormalResiduals(family.normal_scale, bounds, float(_size(design)))
-    )
-
-
-def _size(design: Design, fillings: Mapping[str, float] = MappingProxyType({})) -> float:
-    """The largest sum of squares of a record's columns, with those of effects of groups.
-
-    :param fillings: of columns whose scales were learned, as of ``_fillings``: a column counts
-        as much less as its squares are on average.
-    """
-    blocks = [effects.block for effects in design.groups]
-    return sum(block.intercept for block in blocks) + sum(
-        _square(block, indices, fillings)
-        for block in (design.block, *blocks)
-        for indices in block.terms.values()
+        residuals=NormalResiduals(family.normal_scale, bounds, float(squares.largest(design)))
     )
 
 
@@ -566,9 +543,9 @@ def _advice(
     most records, so C is as much smaller as the root of a record's mean squares is.
     """
     gradient, design = columns.family.gradient(columns.response), columns.design
-    size = _size(design)
+    size = squares.largest(design)
     largest = gradient.size * math.sqrt(size + 1)
-    mean, even = (total / 3 + 1 for total in (_size(design, fillings), size))
+    mean, even = (total / 3 + 1 for total in (squares.largest(design, fillings), size))
     typical = largest * math.sqrt(mean / even)
     visible = _VISIBLE_IF_IT_CANCELS if columns.family.cancels_bias else _VISIBLE
     bounded = gradient.is_bound and not columns.family.parameters(columns.response)
@@ -577,35 +554,3 @@ def _advice(
         "adapts_clip": not gradient.is_bound and num_records * epsilon >= visible * max(1, size),
         **({"largest_clip": largest} if bounded else {}),
     }
-
-
-def _square(block: Block, indices: tuple[int, ...], fillings: Mapping[str, float]) -> float:
-    """An upper bound of the sum of squares of a term's columns: products of columns that are 1
-    together count. :param fillings: as of ``_size``.
-
-    Of the columns with the same factors, such as the levels of a category, one is 1 in a row.
-    """
-    replaced = sum(index in block.residuals for index in indices)
-    together = Counter(
-        frozenset(component.factor for component in block.columns[index])
-        for index in indices
-        if index not in block.residuals
-    )
-    return replaced + sum(
-        min(columns, math.prod(_ones(block.factors[name]) for name in names))
-        * math.prod(_filled(block.factors[name], fillings) for name in names)
-        for names, columns in together.items()
-    )
-
-
-def _filled(factor: Factor, fillings: Mapping[str, float]) -> float:
-    if not isinstance(factor, Number) or factor.sums_to_one or factor.scales:
-        return 1.0
-    return max((fillings.get(name, 1.0) for name in factor.columns), default=1.0)
-
-
-def _ones(factor: Factor) -> float:
-    """To how many times 1 the squares of a factor's columns may add up in a row."""
-    if isinstance(factor, Number) and factor.scales:
-        return 0.5 + 0.3 * len(factor.labels)  # of a smooth, whose modes' mean squares are 1/4
-    return len(factor.labels) if isinstance(factor, Number) and not factor.sums_to_one else 1

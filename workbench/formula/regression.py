@@ -28,8 +28,9 @@ from __future__ import annotations
 
 import functools
 import inspect
+import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import jax
@@ -46,6 +47,7 @@ from workbench.formula.design import Effects, sd_of
 from workbench.formula.families import Family, Response
 from workbench.formula.priors import LogarithmOver, moved, side_by_side
 from workbench.formula.shapes import Curve, Monotone
+from workbench.posterior.expected_curvature import ExpectedCurvature, of_moments
 
 __all__ = [
     "INTERCEPT",
@@ -96,6 +98,7 @@ class Regression:
     :param shared: ``{group: B}``, float[1 + P, K] or float[P, K] without an intercept: the columns
         of the effects as combinations of the others. Terms that are not in it are not split.
     :param shapes: terms whose weights have a prior of their own.
+    :param moments: gives those of ``squares.second_moments``.
     """
 
     family: Family
@@ -107,7 +110,8 @@ class Regression:
     sds: Mapping[str, Sequence[dist.Distribution]]
     parameters: Mapping[str, dist.Distribution]
     shared: Mapping[str, np.ndarray]
-    shapes: Sequence[Curve | Monotone] = ()
+    shapes: Sequence[Curve | Monotone]
+    moments: Callable[[], np.ndarray] = field(repr=False)
 
     @functools.cached_property
     def __signature__(self) -> inspect.Signature:
@@ -280,6 +284,51 @@ class Regression:
         is_location = self.family.link == "identity" or self.family.name == "lognormal"
         nuisances = tuple(self._site_of(name) for name in self.parameters if name != scale)
         return (scale if is_location else ""), nuisances
+
+    def expected_curvature(self, shapes: Mapping[str, tuple[int, ...]]) -> ExpectedCurvature:
+        """What the design says of the curvature in what records use; of parameters nothing.
+
+        :param shapes: of the sites that records use, in their order.
+        """
+        moments, predictors = self.moments(), max(self._predictors, 1)
+        per_site, sizes = self._gradients(), [math.prod(shape) for shape in shapes.values()]
+        starts = np.cumsum([0, *sizes])
+        gradients = np.zeros((starts[-1], moments.shape[1] * predictors + starts[-1]))
+        for name, start, size in zip(shapes, starts, sizes, strict=False):
+            rows = slice(start, start + size)
+            if name in per_site:
+                gradient = np.kron(per_site[name], np.eye(predictors))
+                gradients[rows, : gradient.shape[1]] = gradient
+            else:
+                gradients[rows, start - starts[-1] :][:, :size] = np.eye(size)
+        of_predictor = np.kron(moments, np.eye(predictors))
+        padding = [(0, 0), (0, starts[-1]), (0, starts[-1])]
+        padded = np.pad(of_predictor, padding)
+        padded[:, np.arange(-starts[-1], 0), np.arange(-starts[-1], 0)] = 1.0
+        is_last = np.repeat([name.endswith(INTERCEPT) for name in shapes], sizes)
+        order = np.argsort(is_last, kind="stable")
+        return of_moments(gradients @ padded @ gradients.T, order)
+
+    def _gradients(self) -> dict[str, np.ndarray]:
+        """By site, the gradient of a predictor in its entries, as combinations of the columns of
+        ``moments``.
+        """
+        width = 1 + self.num_weights
+        counts = {effects.name: len(effects.labels) for effects in self.groups}
+        widths = {effects.name: len(effects.columns) for effects in self.groups}
+        columns = np.eye(width + sum(counts[name] * widths[name] for name in counts))
+        shaped = [column for shape in self.shapes for column in shape.columns]
+        of_weights = columns[1:width]
+        sites = {INTERCEPT: columns[:1], WEIGHTS: of_weights}
+        sites[LINES] = np.delete(of_weights, shaped, axis=0)
+        sites |= {f"mean_{name}": rows for name, rows in sites.items()}
+        sites |= {shape.name: of_weights[[*shape.columns]] for shape in self.shapes}
+        for name, count in counts.items():
+            sites[name] = columns[width : width + count * widths[name]]
+            contrasts = np.kron(_contrasts(count).T, np.eye(widths[name]))
+            sites[sites_of(name)[1]] = contrasts @ sites[name]
+            width += count * widths[name]
+        return sites
 
     @property
     def clipping_correction(self) -> Callable[..., jax.Array] | None:

@@ -6,11 +6,12 @@ What is known of H, a definite matrix, float[d, d]:
 - The regression of gradients on points: if P are the sums of squares of the centred points, X those
   of points times gradients, and r the variance of a gradient's noise, H has the log-likelihood
   -tr(H P H + 2 H X) / (2 r).
-- The prior: H = S (W + v v') S, where W is Wishart with mean 1 and nu degrees of freedom, v is
-  normal, and S is diagonal. v is what all columns have in common, such as the size of a person. nu
-  decides between columns that are independent otherwise and ones of which little more than a few
-  combinations are seen. log S^2 is normal around a common level. nu, the scale of v, the level, and
-  the spread around it are unknown.
+- The prior: H = A K A' and K = S (W + v v') S, where W is Wishart with mean 1 and nu degrees of
+  freedom, v is normal, and S is diagonal. v is what all columns have in common, such as the size of
+  a person. nu decides between columns that are independent otherwise and ones of which little more
+  than a few combinations are seen. log S^2 is normal around a common level plus what is expected of
+  each entry (``expected_curvature``, which has A). nu, the scale of v, the level, and the spread
+  around it are unknown.
 
 The mean of the gradients is left out on purpose. The run itself sought a point where it is nearly
 zero, so how small it is there says nothing about H.
@@ -22,12 +23,11 @@ because each leaves the other little room. Many short chains move together.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 from numpy.random import Generator
 from scipy.special import digamma, multigammaln, polygamma
 
+from workbench.posterior.expected_curvature import ExpectedCurvature, nothing_known
 from workbench.posterior.joint_prior import NoNoiseAwarePosterior
 
 __all__ = ["CHAINS", "CURVATURES", "MANY", "curvatures"]
@@ -65,34 +65,38 @@ def curvatures(
     level: float,
     precision: np.ndarray,
     generator: Generator,
+    expected: ExpectedCurvature | None = None,
 ) -> np.ndarray:
     """Draws of H, float[512, d, d].
 
     :param points: P, float[d, d]. :param products: X, float[d, d]. :param noise: r.
     :param level: a guess of the mean of the diagonal of H. :param precision: of the prior of what H
         is the curvature for, float[d]; where H is much smaller, its value does not matter.
+    :param expected: what is known of H beforehand; by default nothing.
     :raises NoNoiseAwarePosterior: if the chains do not settle.
     """
     chains = _Chains(
-        points * (level**2 / noise), (products + products.T) * (level / (2 * noise)), generator
+        points * (level**2 / noise),
+        (products + products.T) * (level / (2 * noise)),
+        expected or nothing_known(len(points)),
+        generator,
     )
     before = None
     for _ in range(_ROUNDS):
         chains.adapt()
         draws, accepted = chains.some()
-        sizes = _sizes(draws, precision / level, chains.misfit)
+        curvature = chains.mixed(draws)
+        sizes = _sizes(curvature, precision / level, chains.misfit(draws))
         if before is not None and accepted >= _FEWEST_ACCEPTED and _settled(before, sizes):
-            return level * draws
+            return level * curvature
         before = sizes
     raise NoNoiseAwarePosterior("the Markov chains for it did not settle")
 
 
-def _sizes(
-    curvature: np.ndarray, precision: np.ndarray, misfit: Callable[[np.ndarray], np.ndarray]
-) -> np.ndarray:
+def _sizes(curvature: np.ndarray, precision: np.ndarray, misfit: np.ndarray) -> np.ndarray:
     """log trace, log determinant with the prior, and misfit of curvatures, float[3, s]."""
     determinant = np.linalg.slogdet(curvature + np.diag(precision))[1]
-    return np.stack([np.log(np.einsum("sii->s", curvature)), determinant, misfit(curvature)])
+    return np.stack([np.log(np.einsum("sii->s", curvature)), determinant, misfit])
 
 
 def _settled(before: np.ndarray, after: np.ndarray) -> bool:
@@ -119,15 +123,20 @@ class _Chains:
     double: how exact a gradient is decides how many proposals are accepted, and not what the
     chains' distribution is.
 
-    :param points: P / r. :param products: the symmetric part of X / r.
+    :param points: P / r. :param products: the symmetric part of X / r. :param expected: as of
+        ``curvatures``.
     """
 
-    def __init__(self, points: np.ndarray, products: np.ndarray, generator: Generator) -> None:
-        self._generator = generator
-        self._of = {
-            kind: (points.astype(kind), products.astype(kind))
-            for kind in (np.dtype(float), np.dtype(np.float32))
-        }
+    def __init__(
+        self,
+        points: np.ndarray,
+        products: np.ndarray,
+        expected: ExpectedCurvature,
+        generator: Generator,
+    ) -> None:
+        self._generator, self._mixing = generator, expected.mixing
+        # of log S^2
+        self._offsets, self._variances = expected.logarithms, np.square(expected.errors)
         self._size = size = len(points)
         rows, columns = np.tril_indices(size)
         # in [W's, v]
@@ -157,10 +166,21 @@ class _Chains:
         self._constant -= _TOWARDS_FEW * np.log1p(beyond)
         # begin at a ridge regression, and take steps of about its errors; in these axes, each entry
         # of H has its own equation
-        slopes = axes.T @ (np.eye(size) - products) @ axes / (1 + (spread[:, None] + spread) / 2)
-        slopes = axes @ slopes @ axes.T
+        slopes = axes.T @ (self.mixed(np.diag(np.exp(self._offsets))) - products) @ axes
+        slopes /= 1 + (spread[:, None] + spread) / 2
+        unmixed = np.linalg.solve(self._mixing, axes)
+        slopes = unmixed @ slopes @ unmixed.T
+        # of K, as P and X are those of H
+        of_h = points, products, np.eye(size)
+        points, products, metric = (self._mixing.T @ array @ self._mixing for array in of_h)
+        self._of = {
+            kind: (points.astype(kind), products.astype(kind), metric.astype(kind))
+            for kind in (np.dtype(float), np.dtype(np.float32))
+        }
         # errors of entries
-        ridge_errors = 1 / np.sqrt(size + (np.diag(points)[rows] + np.diag(points)[columns]) / 2)
+        of_points, of_metric = np.diag(points), np.diag(metric)
+        squares = of_points[rows] * of_metric[columns] + of_points[columns] * of_metric[rows]
+        ridge_errors = 1 / np.sqrt(size + squares / 2)
         roots = np.sqrt(np.maximum(np.diag(slopes), ridge_errors[rows == columns]))
         values, vectors = np.linalg.eigh(slopes / roots[:, None] / roots)
         # what is not seen begins well below its error: from there the chains need fewer rounds than
@@ -202,18 +222,23 @@ class _Chains:
         factor[:, self._places] = entries[:, :-size]
         return entries, factor.reshape(len(z), size, size + 1), entries[:, -size:]
 
-    def misfit(self, curvature: np.ndarray) -> np.ndarray:
-        """Less the log-likelihoods of curvatures, float[chains]."""
-        image, products = self._image(curvature)
-        return np.einsum("sij,sij->s", curvature, 0.5 * image + products)
+    def mixed(self, unmixed: np.ndarray) -> np.ndarray:
+        """H of K, float[..., d, d]."""
+        return self._mixing @ unmixed @ self._mixing.T
 
-    def _image(self, curvature: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """(H P, X), in the precision of H."""
-        points, products = self._of[curvature.dtype]
-        return (curvature.reshape(-1, self._size) @ points).reshape(curvature.shape), products
+    def misfit(self, unmixed: np.ndarray) -> np.ndarray:
+        """Less the log-likelihoods of K, float[chains]."""
+        image, products = self._image(unmixed)
+        return np.einsum("sij,sij->s", unmixed, 0.5 * image + products)
 
-    def curvatures(self) -> np.ndarray:
-        """H of each chain, float[chains, d, d]."""
+    def _image(self, unmixed: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """(A'A K A'P A, A'X A), in the precision of K."""
+        points, products, metric = self._of[unmixed.dtype]
+        image = (unmixed.reshape(-1, self._size) @ points).reshape(unmixed.shape)
+        return metric @ image, products
+
+    def unmixed(self) -> np.ndarray:
+        """K of each chain, float[chains, d, d]."""
         _, factor, scale = self._split(self._z)
         scaled = scale[:, :, None] * factor
         return scaled @ np.swapaxes(scaled, 1, 2)
@@ -243,15 +268,14 @@ class _Chains:
         )
         self._common = _COMMON[_drawn(logits, generator)]
         spreads, levels = (grid.ravel() for grid in np.meshgrid(_SPREADS, _LEVELS, indexing="ij"))
-        logs = 2 * self._z[:, -size:]  # log S^2
+        logs = 2 * self._z[:, -size:] - self._offsets
         means = levels - 0.5 * spreads**2
-        distances = (
-            np.square(logs).sum(1)[:, None] - 2 * logs.sum(1)[:, None] * means + size * means**2
-        )
-        logits = -0.5 * distances / spreads**2 - size * np.log(spreads)
-        logits = logits - 0.5 * ((spreads / _SPREAD_SD) ** 2 + (levels / _LEVEL_SD) ** 2)
+        precisions = 1 / (spreads[:, None] ** 2 + self._variances)
+        distances = np.square(logs) @ precisions.T - 2 * (logs @ precisions.T) * means
+        logits = np.log(precisions).sum(1) - distances - precisions.sum(1) * means**2
+        logits = 0.5 * (logits - (spreads / _SPREAD_SD) ** 2 - (levels / _LEVEL_SD) ** 2)
         pairs = _drawn(logits, generator)
-        self._means, self._spreads = means[pairs] / 2, spreads[pairs] / 2
+        self._means, self._spreads = means[pairs, None] / 2, precisions[pairs] ** -0.5 / 2
         self._scale_factor()
 
     def _scale_factor(self) -> None:
@@ -285,12 +309,16 @@ class _Chains:
             [self._degrees[:, None] * of_w, self._common[:, None] ** -2 * of_v], axis=1
         )
 
+    def _from_means(self, z: np.ndarray) -> np.ndarray:
+        """log S less its means, float[chains, d]."""
+        return z[:, -self._size :] - self._means - self._offsets / 2
+
     def _density(self, z: np.ndarray) -> np.ndarray:
         """Log density at z, float[chains]."""
         (entries, factor, scale), size = self._split(z), self._size
         scaled = scale[:, :, None] * factor
         powers = self._degrees[:, None] - np.arange(size)
-        offset = (z[:, -size:] - self._means[:, None]) / self._spreads[:, None]
+        offset = self._from_means(z) / self._spreads
         density = (powers * z[:, self._logs[:size]]).sum(1) - 0.5 * np.square(offset).sum(1)
         density -= 0.5 * np.einsum("sk,sk->s", self._shrunk(entries), entries[:, :-size])
         return density - self.misfit(scaled @ np.swapaxes(scaled, 1, 2))
@@ -301,9 +329,9 @@ class _Chains:
         scaled = scale[:, :, None] * factor
         curvature = scaled @ np.ascontiguousarray(np.swapaxes(scaled, 1, 2))
         image, products = self._image(curvature)
-        slope = -0.5 * (image + np.swapaxes(image, 1, 2)) - products  # with respect to H
+        slope = -0.5 * (image + np.swapaxes(image, 1, 2)) - products  # with respect to K
         of_factor = (2 * scale[:, :, None] * (slope @ scaled)).reshape(len(z), -1)[:, self._places]
-        offset = (z[:, -size:] - self._means[:, None]) / self._spreads[:, None] ** 2
+        offset = self._from_means(z) / self._spreads**2
         of_scale = 2 * np.einsum("sij,sij->si", slope, curvature) - offset
         gradient = np.concatenate([of_factor - self._shrunk(entries), of_scale], axis=1)
         diagonal = self._logs[:size]
@@ -359,11 +387,11 @@ class _Chains:
                 self._choose()
 
     def some(self) -> tuple[np.ndarray, float]:
-        """(draws of H of all chains, float[512, d, d]; the share of proposals that
+        """(draws of K of all chains, float[512, d, d]; the share of proposals that
         was accepted).
         """
         draws, accepted = [], []
         for _ in range(_KEPT):
             accepted += [self._move() for _ in range(_APART)]
-            draws.append(self.curvatures())
+            draws.append(self.unmixed())
         return np.concatenate(draws), float(np.mean(accepted))

@@ -38,6 +38,7 @@ from workbench.inference import program_cache
 from workbench.inference.running_moments import Moments
 from workbench.posterior import _curvature_chain, _quadratic_chain
 from workbench.posterior._curvature_chain import CHAINS, CURVATURES
+from workbench.posterior.expected_curvature import ExpectedCurvature
 from workbench.posterior.joint_prior import JointPrior, NoNoiseAwarePosterior, base_of
 from workbench.record_model.model import RecordModel
 from workbench.record_model.traces import family, is_latent
@@ -262,13 +263,15 @@ def draw(
     count: int,
     generator: Generator,
     residuals: ResidualScale | None = None,
+    expected: ExpectedCurvature | None = None,
 ) -> np.ndarray:
     """Draws of the released quantities, float[count, d]; with a ``JointPrior``, of its ``values``.
 
     :param moments: of the run. :param spread: standard deviations of the guide, float[d], a hint at
         the size of H.
     :param step_noise: sigma C / q, the noise's standard deviation in one g_t.
-    :param residuals: where u has their scale.
+    :param residuals: where u has their scale. :param expected: what is known of the
+        curvature beforehand.
     :raises NoNoiseAwarePosterior: if there were too few steps, if they are not finite or do not
         vary, if the guide does not vary, if there is no noise, or if a Markov chain does not
         settle.
@@ -296,7 +299,7 @@ def draw(
             "the released gradients have no noise, or more than can be counted"
         )
     curvatures = _curvature_chain.curvatures(
-        (points + points.T) / 2, products, noise, level, prior.precision, generator
+        (points + points.T) / 2, products, noise, level, prior.precision, generator, expected
     )
     of_mean = noise_of_mean(step_noise, sampling_rate, steps)
     gradients = np.broadcast_to(gradient, (len(curvatures), len(gradient)))

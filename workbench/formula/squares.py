@@ -1,0 +1,175 @@
+"""How large the squares of a design's columns are, at most and on average, by what a look has
+released and by declarations.
+
+The curvature of the likelihood in a weight is in proportion to their means, so these tell which
+weights hardly any record speaks of. Columns of the table are taken to be independent, and numbers
+to be normal within their learned scale. Of what no look has counted, numbers are uniform within
+their bounds and levels equally likely.
+
+Shares of levels that were counted through noise have draws.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+
+import numpy as np
+from scipy.sparse.csgraph import connected_components
+from scipy.special import ndtri
+
+from workbench.data.look import Scale, Scales, Shares
+from workbench.data.schema import Schema
+from workbench.formula.coding import Block
+from workbench.formula.design import Design
+from workbench.formula.factors import Factor, Number, Values, level_names
+
+__all__ = ["fillings", "largest", "second_moments"]
+
+_LEAST = 1e-6  # of a column that is 0 nearly everywhere
+_ROWS = 4096  # made-up ones
+_DRAWS = 17  # of shares of levels: a prime, so that levels have the same scores in other orders
+_TRUTHS = {"False": "no", "True": "yes"}  # as looks count them
+_TAILS = 0.003  # of the largest density, which is everywhere: columns have longer tails than normal
+
+
+def second_moments(design: Design, learned: Scales) -> np.ndarray:
+    """Mean products of the columns of a design with each other, float64[draws, B, B]: an
+    intercept's, those of x, and those of each group's effects, group by group. As many draws as
+    show how sure they are.
+
+    :param learned: by column of the table.
+    """
+    values = design.spread_out(_ROWS)
+    columns, names = _columns(design, values)
+    declared = () if design.schema is None else design.schema.columns
+    uses = np.array([[name in of_column for name in declared] for of_column in names], int)
+    _, components = connected_components(uses @ uses.T)
+    has_errors = any(isinstance(known, Shares) for known in learned.values())
+    draws = []
+    for draw in range(_DRAWS if has_errors else 1):
+        means, blocks = np.zeros(len(names)), []
+        for component in range(components.max() + 1):
+            chosen = np.flatnonzero(components == component)
+            of_component = columns[:, chosen]
+            used = frozenset().union(*(names[index] for index in chosen))
+            weights = _weights(used, design, values, learned, draw)
+            means[chosen] = weights @ of_component
+            blocks.append((chosen, (weights[:, None] * of_component).T @ of_component))
+        products = np.outer(means, means)
+        for chosen, block in blocks:
+            products[np.ix_(chosen, chosen)] = block
+        draws.append(products)
+    return np.array(draws)
+
+
+def _columns(design: Design, values: Values) -> tuple[np.ndarray, list[frozenset[str]]]:
+    """(float64[N, B], of the table's columns those that each follows from)."""
+    ones = np.ones((values.rows, 1))
+    columns, names = [ones, design.block.encode(values, dtype=np.float64)], [frozenset[str]()]
+    names += _names(design.block)
+    for effects in design.groups:
+        encoded = effects.block.encode(values, dtype=np.float64)
+        slopes = np.hstack([ones[:, : int(effects.block.intercept)], encoded])
+        is_of = effects.index(values)[:, None] == np.arange(len(effects.labels))
+        columns.append((is_of[:, :, None] * slopes[:, None]).reshape(values.rows, -1))
+        by = frozenset(factor.column for factor in effects.by)
+        of_slopes = [by] * effects.block.intercept + [by | used for used in _names(effects.block)]
+        names += of_slopes * len(effects.labels)
+    return np.hstack(columns), names
+
+
+def _names(block: Block) -> list[frozenset[str]]:
+    names = list[frozenset[str]]()
+    for index, column in enumerate(block.columns):
+        used = {name for part in column for name in block.factors[part.factor].columns}
+        regressors = block.residuals[index].weights if index in block.residuals else ()
+        names.append(frozenset(used).union(*(names[regressor] for regressor in regressors)))
+    return names
+
+
+def _weights(
+    names: frozenset[str], design: Design, values: Values, learned: Scales, draw: int
+) -> np.ndarray:
+    """float64[N], which add up to 1: the density of made-up rows in these columns of the table."""
+    logarithm = np.zeros(values.rows)
+    for name in names:
+        known = learned.get(name)
+        if isinstance(known, Scale):
+            squares = ((values.numbers[name] - known.median) / known.spread) ** 2
+            logarithm += np.log(_TAILS + np.exp(-0.5 * squares))
+        elif isinstance(known, Shares) and design.schema is not None:
+            labels = level_names(design.schema.columns[name]) or ()
+            logarithm += _of_shares(known, labels, draw)[values.levels[name]]
+    weights = np.exp(logarithm - logarithm.max())
+    return weights / weights.sum()
+
+
+def _of_shares(known: Shares, labels: Sequence[str], draw: int) -> np.ndarray:
+    """float64[levels], logarithms of shares: of all draws together as sure as they are."""
+    even = (1 / len(labels), 0.0)
+    levels = known.levels
+    known_levels = [levels.get(label, levels.get(_TRUTHS.get(label, ""), even)) for label in labels]
+    shares, errors = np.transpose(known_levels)
+    places = np.arange(len(labels))
+    scores = ndtri(((draw * (1 + places % (_DRAWS - 1)) + places) % _DRAWS + 0.5) / _DRAWS)
+    return np.log(np.maximum(shares, _LEAST)) + errors * scores
+
+
+def fillings(schema: Schema, learned: Scales) -> dict[str, float]:
+    """By column, the mean of its squares when scaled, in that of a uniform column."""
+    bounds, of_columns = schema.bounds, {}
+    for name, scale in learned.items():
+        if name in bounds and isinstance(scale, Scale):
+            low, high = bounds[name]
+            square = scale.spread**2 + (scale.median - low / 2 - high / 2) ** 2
+            of_columns[name] = min(1.0, 3 * square / (high / 2 - low / 2) ** 2)
+    return of_columns
+
+
+def largest(design: Design, fillings: Mapping[str, float] = MappingProxyType({})) -> float:
+    """The largest sum of squares of a record's columns, with those of effects of groups.
+
+    :param fillings: of columns whose scales were learned, as of ``fillings``: a column counts
+        as much less as its squares are on average.
+    """
+    blocks = [effects.block for effects in design.groups]
+    return sum(block.intercept for block in blocks) + sum(
+        _square(block, indices, fillings)
+        for block in (design.block, *blocks)
+        for indices in block.terms.values()
+    )
+
+
+def _square(block: Block, indices: tuple[int, ...], fillings: Mapping[str, float]) -> float:
+    """An upper bound of the sum of squares of a term's columns: products of columns that are 1
+    together count. :param fillings: as of ``largest``.
+
+    Of the columns with the same factors, such as the levels of a category, one is 1 in a row.
+    """
+    replaced = sum(index in block.residuals for index in indices)
+    together = Counter(
+        frozenset(component.factor for component in block.columns[index])
+        for index in indices
+        if index not in block.residuals
+    )
+    return replaced + sum(
+        min(columns, math.prod(_ones(block.factors[name]) for name in names))
+        * math.prod(_filled(block.factors[name], fillings) for name in names)
+        for names, columns in together.items()
+    )
+
+
+def _filled(factor: Factor, fillings: Mapping[str, float]) -> float:
+    if not isinstance(factor, Number) or factor.sums_to_one or factor.scales:
+        return 1.0
+    return max((fillings.get(name, 1.0) for name in factor.columns), default=1.0)
+
+
+def _ones(factor: Factor) -> float:
+    """To how many times 1 the squares of a factor's columns may add up in a row."""
+    if isinstance(factor, Number) and factor.scales:
+        return 0.5 + 0.3 * len(factor.labels)  # of a smooth, whose modes' mean squares are 1/4
+    return len(factor.labels) if isinstance(factor, Number) and not factor.sums_to_one else 1
