@@ -16,9 +16,9 @@ import workbench as wb
 from tests import fakes
 from workbench import ArgumentError
 from workbench.data.counting import counting_of
-from workbench.data.look import Scale, inside, scales_to_dict
+from workbench.data.look import Scale, Shares, inside, scales_to_dict
 from workbench.fitting import cross_validation
-from workbench.fitting.learned_scales import share_for
+from workbench.fitting.learned_scales import of_other_levels, share_for
 from workbench.formula.model import FormulaModel
 from workbench.ledger.ledger import Ledger, LedgerDiskError
 from workbench.ledger.reservation import LedgerWarning
@@ -712,3 +712,27 @@ def test_a_run_goes_on_where_no_record_is_within_the_learned_bounds(long_tails, 
     with_one = pd.concat([far, pd.DataFrame({"x": [5.0], "y": [15.0]})])
     alone = wb.prepare("y ~ x", with_one, **options).plan.sampler
     assert (alone.num_records, alone.members) == (1, 1)
+
+
+def test_many_records_of_no_level_are_said_with_their_share():
+    def words(share):
+        shares = Shares({"a": [1 - share, 0.01], "(other)": [share, 0.01]})
+        return of_other_levels({"ward": shares, "x": SCALES["a"]})
+
+    assert words(0.05) == []
+    (some,) = words(0.4)
+    assert some.startswith("About 40% of the records have values of ward")
+    (nearly_all,) = words(0.97)
+    assert nearly_all.startswith("Nearly all records have values of ward")
+
+
+@pytest.mark.parametrize(("errors", "hidden"), [((0.02, 2.0), True), ((0.02, 0.1), False)])
+def test_a_reference_that_noise_hides_is_a_doubt_that_names_a_frequent_one(errors, hidden):
+    schema = {"x": (0, 1), "ward": ["c", "a", "b"], "y": bool}
+    model = wb.models.formula("y ~ x + ward", family="bernoulli", schema=schema)
+    levels = {"a": [0.7, errors[0]], "b": [0.29, 0.05], "c": [0.01, errors[1]]}
+    doubts = model.with_scales({"ward": Shares(levels)}).doubts({})
+    assert len(doubts) == hidden
+    if hidden:
+        assert "whether any record has ward=c" in doubts[0]
+        assert 'C(ward, Treatment("a"))' in doubts[0]

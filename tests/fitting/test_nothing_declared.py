@@ -281,6 +281,24 @@ def test_truths_are_read_from_words(frame):
 
 @pytest.mark.whole_fit
 @pytest.mark.thorough
+def test_texts_of_which_none_is_frequent_are_said_and_leave_the_intercept_alone(frame):
+    """As where numbers with decimal commas or dates are read as text."""
+    texts = frame.assign(dose=[f"{number},5" for number in range(SIZE)])
+    used = fit(texts, "ill ~ age + ward + dose")
+    assert [*used.coefficients().index][-1] == "dose=(none)"
+    assert not [words for words in used.cautions if "ward" in words]
+    (words,) = (words for words in used.cautions if "dose" in words)
+    assert words.startswith("Nearly all records have values of dose that are no level of it")
+    assert "17,5" not in str(used.data)
+
+
+def test_numbers_of_0_and_1_without_a_family_are_said_to_be_a_straight_line(frame):
+    used = fit(frame, "ill ~ age", family=None)
+    (words,) = (words for words in used.cautions if 'family="bernoulli"' in words)
+    assert words.startswith("ill has whole numbers from")
+    assert not [words for words in fit(frame, "ill ~ age").cautions if "bernoulli" in words]
+
+
 def test_evaluation_records_that_come_apart_are_read_by_what_was_learned(frame):
     table = wb.Table(evaluation=frame[3000:], evaluation_is_public=True)
     result = fit(frame[:3000], iterations=60, table=table)

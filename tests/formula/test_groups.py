@@ -270,6 +270,18 @@ def test_numbers_that_name_groups_may_be_new(fitted):
     assert result.predict(frame, new_groups=True)[:1] == pytest.approx(known, rel=1e-5)
 
 
+def test_a_group_that_was_put_together_with_others_is_a_new_one():
+    """What was learned of "(other)" is about all of them together."""
+    schema = {"x": (0, 1), "y": (0, 1), "g": wb.data.Categorical(["a", "b"], other=True)}
+    model = wb.models.formula("y ~ x + (1 | g)", family="gaussian", schema=schema)
+    frame = pd.DataFrame({"x": 0.5, "g": ["b", "(other)", "new", "new", None]})
+    with pytest.raises(ArgumentError, match="new_groups=True"):
+        model.arrays_of(frame)
+    groups = model.new_groups(frame)
+    index = groups.arrays(model.columns.inputs(groups.frame))["g"]
+    assert [*index] == [1, 2, 3, 3, 4]
+
+
 def test_large_numbers_of_new_groups_are_told_apart(fitted):
     result = fitted("y ~ x + (1 | k)")
     frame = pd.DataFrame([ROW | {"k": number} for number in (1000001, 1000002, 1000002.2)])

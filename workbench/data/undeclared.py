@@ -57,6 +57,7 @@ _SMALLEST = 2.0**-59  # of the size of a range, at least 1e-18
 _WHOLE = 2.0**53  # float64 does not have all whole numbers above it
 _ROOM = 2  # octaves between the outer quantiles and the bounds, in which finer counts then look
 _NOTHING = "(none)"  # the one category of a column of which no text is frequent
+_ALL_OTHERS = Categorical((_NOTHING,), other=True, reference=OTHER)
 MOST_LEVELS = 100  # of a column of text: the most frequent ones
 _TYPES = {"int": int, "float": float, "str": str}
 _ANYTHING = (-_LARGEST, _LARGEST)
@@ -316,7 +317,7 @@ class Table:
                 frequent = np.flatnonzero(counts > threshold)
                 frequent = np.sort(frequent[np.argsort(-counts[frequent])][:MOST_LEVELS])
                 texts = tuple(column.labels[index] for index in frequent)
-                columns[column.name] = Categorical(texts or (_NOTHING,), other=True)
+                columns[column.name] = Categorical(texts, other=True) if texts else _ALL_OTHERS
             elif isinstance(column, Floats):
                 limits = self.limits.get(column.name, _ANYTHING)
                 range_ = _range_of(column, values[place], deviation, limits)
@@ -334,7 +335,7 @@ class Table:
     def unlearned(self) -> Schema:
         """A declaration under which every row that some declaration allows is a record."""
         columns: dict[str, Any] = {
-            name: Categorical((_NOTHING,), other=True)
+            name: _ALL_OTHERS
             if how is str
             else Numeric(max(self.limits.get(name, _ANYTHING)[0], -1), 1, whole=how is int)
             for name, how in self.types.items()

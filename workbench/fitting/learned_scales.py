@@ -21,12 +21,14 @@ from workbench.data.look import (
     Look,
     Scale,
     Scales,
+    Shares,
     inside,
     noise_in_ranks,
     scales_form,
     scales_from_dict,
     scales_to_dict,
 )
+from workbench.data.preprocessing import OTHER
 from workbench.data.schema import Schema
 from workbench.inference.state import Purpose
 from workbench.models import Model
@@ -43,6 +45,7 @@ __all__ = [
     "check_look",
     "of_absent",
     "of_no_scale",
+    "of_other_levels",
     "of_values_outside",
     "rows_inside",
     "share_and_scales",
@@ -55,7 +58,8 @@ __all__ = [
 _TAIL = 0.05
 _LEAST, LARGEST_SHARE = 0.02, 0.15  # of the budget, by default
 _SEEDED = _schema.record({"scales": scales_form, "is_secret": _schema.flag})
-_MANY = 0.02  # of a column's values outside its scale, from which a result says so
+# from which a result says so: of values outside a column's scale, and of those that are no level
+_MANY, _MANY_OTHERS, _NEARLY_ALL = 0.02, 0.1, 0.95
 
 
 def share_for(
@@ -213,6 +217,24 @@ def of_values_outside(scales: Scales, responses: Sequence[str], leaves_out: bool
         for name, scale in scales.items()
         if isinstance(scale, Scale) and scale.beyond >= _MANY
     ]
+
+
+def of_other_levels(scales: Scales) -> list[str]:
+    """A sentence about each category of whose levels many records have none."""
+    words = []
+    for name, known in scales.items():
+        share, _ = known.levels.get(OTHER, (0.0, 0.0)) if isinstance(known, Shares) else (0.0, 0.0)
+        if share > _NEARLY_ALL:
+            words.append(
+                f"Nearly all records have values of {name} that are no level of it, so the fit "
+                "does not tell them apart. If they are numbers or dates, declare them."
+            )
+        elif share > _MANY_OTHERS:
+            words.append(
+                f"About {share:.0%} of the records have values of {name} that are no level of it, "
+                f"and count as one level, {OTHER}."
+            )
+    return words
 
 
 def of_no_scale(spec: FitSpec) -> list[str]:

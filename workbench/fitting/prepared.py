@@ -25,7 +25,12 @@ from workbench.fitting.checkpoints import Checkpoint
 from workbench.fitting.digests import Digests, of_outcome
 from workbench.fitting.estimation import Inferred, Metrics
 from workbench.fitting.functions import CompiledFunctions
-from workbench.fitting.learned_scales import of_absent, of_no_scale, of_values_outside
+from workbench.fitting.learned_scales import (
+    of_absent,
+    of_no_scale,
+    of_other_levels,
+    of_values_outside,
+)
 from workbench.fitting.run_log import RunLog
 from workbench.fitting.settings import Settings
 from workbench.fitting.spec import FitSpec
@@ -584,6 +589,7 @@ class PreparedFit:
             *of_absent(norms),
             *of_values_outside(spec.scales, spec.model.responses, spec.leaves_out),
             *of_no_scale(spec),
+            *of_other_levels(spec.scales),
         ]
 
     def _data_facts(self) -> dict[str, Any]:

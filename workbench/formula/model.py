@@ -15,6 +15,7 @@ import numpyro.distributions as dist
 from workbench import _validate
 from workbench._lazy import pd
 from workbench.data import Dataset, Schema
+from workbench.data.columns import Numeric
 from workbench.data.look import Scale, Scales, Shares, learned
 from workbench.data.preprocessing import listed
 from workbench.formula import squares
@@ -55,6 +56,16 @@ _OF_PARAMETERS = (
 _TOO_FEW = (
     "The last bends of {name} are clear, so it may have more of them than k allows, and its bands "
     "may be too narrow: write a larger k, or declare a narrower range."
+)
+_HIDDEN = (
+    "The noise hides whether any record has {column}={reference}, against which the other levels "
+    'of {column} are: their rows and the intercept say little. Write C({column}, Treatment("'
+    '{other}")), or declare reference="{other}".'
+)
+_OF_TRUTHS = 2.0  # the size of a learned range of 0 and 1
+_TRUTHS = (
+    "{name} has whole numbers from {low:g} to {high:g}, and its mean is taken for a straight line. "
+    'If they are 0 and 1 for no and yes, write family="bernoulli".'
 )
 _LAST, _CLEAR = 2, 3.0  # bends, and standard deviations of their weights
 _VISIBLE, _VISIBLE_IF_IT_CANCELS = 100.0, 1000.0  # N epsilon / |x|^2, from which C is adapted
@@ -201,8 +212,20 @@ class FormulaModel(Model):
         return self.columns.beside_target(y)
 
     def doubts(self, draws: Mapping[str, np.ndarray]) -> list[str]:
-        """See ``Model.doubts``: curves whose last bends are clear, so further ones would be too."""
-        words = []
+        """See ``Model.doubts``: references that hardly any record may have, whole numbers that may
+        be yes or no, and curves whose last bends are clear, so further ones would be too.
+        """
+        words = [
+            _HIDDEN.format(column=column, reference=reference, other=other)
+            for column, reference, other in squares.hidden_references(
+                self.columns.design, self.scales
+            )
+        ]
+        response = self.columns.schema.columns.get(self.columns.response.name)
+        if self.columns.family.name == "gaussian" and isinstance(response, Numeric):
+            low, high = response.low, response.high
+            if response.whole and high - low <= _OF_TRUTHS:
+                words.append(_TRUTHS.format(name=self.columns.response.name, low=low, high=high))
         curves = self.columns.design.block.curves if WEIGHTS in draws else {}
         for name, scales in curves.items():
             last = draws[WEIGHTS][:, list(scales)[-_LAST:]]

@@ -139,11 +139,11 @@ def _random(*names: str) -> np.random.Generator:
 
 
 def _unknown(column: Column, series: pd.Series) -> list[str | None]:
-    """The text of each level that was not declared, "" for a missing one, None for a declared."""
+    """The text of each level that was not declared, "" for a missing one, None for a declared:
+    "(other)" is that of several groups, and not of one that it stood for.
+    """
     if isinstance(column, Categorical):
-        if column.other:
-            return [None] * len(series)
-        declared = set(column.categories)
+        declared = set(column.labels)
         return [None if text in declared else text or _MISSING for text in texts_of(series)]
     is_missing = series.isna().to_numpy()
     if not isinstance(column, Numeric):

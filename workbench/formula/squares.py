@@ -24,13 +24,14 @@ from workbench.data.look import Scale, Scales, Shares
 from workbench.data.schema import Schema
 from workbench.formula.coding import Block
 from workbench.formula.design import Design
-from workbench.formula.factors import Factor, Number, Values, level_names
+from workbench.formula.factors import Factor, Levels, Number, Values, level_names
 
 __all__ = ["fillings", "largest", "second_moments"]
 
 _LEAST = 1e-6  # of a column that is 0 nearly everywhere
 _ROWS = 4096  # made-up ones
 _DRAWS = 17  # of shares of levels: a prime, so that levels have the same scores in other orders
+_HIDDEN = 0.5  # standard deviation of the logarithm of a share
 _TRUTHS = {"False": "no", "True": "yes"}  # as looks count them
 _TAILS = 0.003  # of the largest density, which is everywhere: columns have longer tails than normal
 
@@ -116,6 +117,22 @@ def _of_shares(known: Shares, labels: Sequence[str], draw: int) -> np.ndarray:
     places = np.arange(len(labels))
     scores = ndtri(((draw * (1 + places % (_DRAWS - 1)) + places) % _DRAWS + 0.5) / _DRAWS)
     return np.log(np.maximum(shares, _LEAST)) + errors * scores
+
+
+def hidden_references(design: Design, learned: Scales) -> list[tuple[str, str, str]]:
+    """Categories of whose reference level noise hides whether any record has it: (column,
+    reference, the most frequent level).
+    """
+    hidden = []
+    for factor in design.block.factors.values():
+        known = learned.get(factor.column) if isinstance(factor, Levels) else None
+        if isinstance(factor, Levels) and isinstance(known, Shares):
+            reference = factor.labels[factor.reference]
+            _, error = known.levels.get(_TRUTHS.get(reference, reference), (1.0, 0.0))
+            if error > _HIDDEN:
+                frequent = max(known.levels, key=lambda label: known.levels[label][0])
+                hidden.append((factor.column, reference, frequent))
+    return hidden
 
 
 def fillings(schema: Schema, learned: Scales) -> dict[str, float]:
