@@ -279,8 +279,6 @@ def test_truths_are_read_from_words(frame):
     assert fit(said, "ill ~ age", iterations=20).status == "done"
 
 
-@pytest.mark.whole_fit
-@pytest.mark.thorough
 def test_texts_of_which_none_is_frequent_are_said_and_leave_the_intercept_alone(frame):
     """As where numbers with decimal commas or dates are read as text."""
     texts = frame.assign(dose=[f"{number},5" for number in range(SIZE)])
@@ -299,6 +297,8 @@ def test_numbers_of_0_and_1_without_a_family_are_said_to_be_a_straight_line(fram
     assert not [words for words in fit(frame, "ill ~ age").cautions if "bernoulli" in words]
 
 
+@pytest.mark.whole_fit
+@pytest.mark.thorough
 def test_evaluation_records_that_come_apart_are_read_by_what_was_learned(frame):
     table = wb.Table(evaluation=frame[3000:], evaluation_is_public=True)
     result = fit(frame[:3000], iterations=60, table=table)
