@@ -290,44 +290,37 @@ class Regression:
 
         :param shapes: of the sites that records use, in their order.
         """
-        moments, predictors = self.moments(), max(self._predictors, 1)
-        per_site, sizes = self._gradients(), [math.prod(shape) for shape in shapes.values()]
-        starts = np.cumsum([0, *sizes])
-        gradients = np.zeros((starts[-1], moments.shape[1] * predictors + starts[-1]))
-        for name, start, size in zip(shapes, starts, sizes, strict=False):
-            rows = slice(start, start + size)
-            if name in per_site:
-                gradient = np.kron(per_site[name], np.eye(predictors))
-                gradients[rows, : gradient.shape[1]] = gradient
-            else:
-                gradients[rows, start - starts[-1] :][:, :size] = np.eye(size)
-        of_predictor = np.kron(moments, np.eye(predictors))
-        padding = [(0, 0), (0, starts[-1]), (0, starts[-1])]
-        padded = np.pad(of_predictor, padding)
-        padded[:, np.arange(-starts[-1], 0), np.arange(-starts[-1], 0)] = 1.0
-        is_last = np.repeat([name.endswith(INTERCEPT) for name in shapes], sizes)
-        order = np.argsort(is_last, kind="stable")
-        return of_moments(gradients @ padded @ gradients.T, order)
+        per_site, predictors = self._gradients(), np.eye(max(self._predictors, 1))
+        names = np.repeat([*shapes], [math.prod(shape) for shape in shapes.values()])
+        rows = np.flatnonzero(np.isin(names, [*per_site]))
+        gradients = np.vstack(
+            [np.kron(per_site[name], predictors) for name in shapes if name in per_site]
+        )
+        of_predictor = gradients @ np.kron(self.moments(), predictors) @ gradients.T
+        moments = np.tile(np.eye(len(names)), (len(of_predictor), 1, 1))
+        moments[:, rows[:, None], rows] = of_predictor
+        is_intercept = np.isin(names, (INTERCEPT, f"mean_{INTERCEPT}"))
+        return of_moments(moments, np.argsort(is_intercept, kind="stable"))
 
     def _gradients(self) -> dict[str, np.ndarray]:
         """By site, the gradient of a predictor in its entries, as combinations of the columns of
         ``moments``.
         """
         width = 1 + self.num_weights
-        counts = {effects.name: len(effects.labels) for effects in self.groups}
-        widths = {effects.name: len(effects.columns) for effects in self.groups}
-        columns = np.eye(width + sum(counts[name] * widths[name] for name in counts))
+        sizes = [len(effects.labels) * len(effects.columns) for effects in self.groups]
+        columns = np.eye(width + sum(sizes))
         shaped = [column for shape in self.shapes for column in shape.columns]
         of_weights = columns[1:width]
         sites = {INTERCEPT: columns[:1], WEIGHTS: of_weights}
         sites[LINES] = np.delete(of_weights, shaped, axis=0)
         sites |= {f"mean_{name}": rows for name, rows in sites.items()}
         sites |= {shape.name: of_weights[[*shape.columns]] for shape in self.shapes}
-        for name, count in counts.items():
-            sites[name] = columns[width : width + count * widths[name]]
-            contrasts = np.kron(_contrasts(count).T, np.eye(widths[name]))
-            sites[sites_of(name)[1]] = contrasts @ sites[name]
-            width += count * widths[name]
+        for effects, size in zip(self.groups, sizes, strict=True):
+            sites[effects.name] = columns[width : width + size]
+            contrasts = _contrasts(len(effects.labels)).T
+            mixed = np.kron(contrasts, np.eye(len(effects.columns))) @ sites[effects.name]
+            sites[sites_of(effects.name)[1]] = mixed
+            width += size
         return sites
 
     @property

@@ -98,10 +98,10 @@ def _weights(
     logarithm = np.zeros(values.rows)
     for name in names:
         known = learned.get(name)
-        if isinstance(known, Scale):
+        if isinstance(known, Scale) and name in values.numbers:
             squares = ((values.numbers[name] - known.median) / known.spread) ** 2
             logarithm += np.log(_TAILS + np.exp(-0.5 * squares))
-        elif isinstance(known, Shares) and design.schema is not None:
+        elif isinstance(known, Shares) and name in values.levels and design.schema:
             labels = level_names(design.schema.columns[name]) or ()
             logarithm += _of_shares(known, labels, draw)[values.levels[name]]
     weights = np.exp(logarithm - logarithm.max())
