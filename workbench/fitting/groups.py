@@ -21,6 +21,7 @@ from workbench.fitting.settings import (
     LedgerSettings,
     RunSettings,
     Settings,
+    TableSettings,
     about,
     check_all,
     check_relation,
@@ -174,7 +175,7 @@ class Execution(Group):
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
-class Table(Group):
+class Table(Group, TableSettings):
     """What a formula and a table need besides family and schema; ``wb.models.formula`` and
     ``from_frame`` say more.
 
@@ -187,22 +188,6 @@ class Table(Group):
     """
 
     title: ClassVar[str] = "formula and table"
-
-    link: str | None = of("link")
-    priors: Any = of("priors")
-    trials: str | None = of("trials")
-    exposure: str | None = of("exposure")
-    observed: str | None = of("observed")
-    unit_id: Any = of("unit_id")
-    max_rows: int | None = of("max_rows")
-    unit_mean: bool | None = of("unit_mean")
-    missing: Any = of("missing")
-    evaluation: Any = of("evaluation")
-    evaluation_fraction: float | None = of("evaluation_fraction")
-    split_seed: int | None = of("split_seed")
-    evaluation_is_public: bool | None = of("evaluation_is_public")
-    unit: str | None = of("unit")
-    name: str | None = of("name")
 
 
 GROUPS: dict[str, type[Group]] = {

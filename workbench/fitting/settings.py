@@ -34,6 +34,7 @@ __all__ = [
     "Setting",
     "Settings",
     "Shared",
+    "TableSettings",
     "about",
     "check_all",
     "check_relation",
@@ -409,22 +410,12 @@ class LedgerSettings:
     )
 
 
-@dataclass(frozen=True, kw_only=True)
-class FormulaSettings:
-    """What a formula and a table need besides a fit's settings; ``wb.models.formula`` and
-    ``from_frame`` say more.
-    """
+@dataclass(frozen=True, kw_only=True, repr=False)
+class TableSettings:
+    """What a formula and a table need besides family and schema."""
 
-    family: Any = setting(
-        None,
-        "of a formula: the family of the response, such as bernoulli or poisson",
-        otherwise="by its type: bernoulli for yes or no, categorical for levels, else gaussian",
-    )
     link: str | None = setting(
         None, "of a formula: the link of the mean", otherwise="the family's first"
-    )
-    schema: Any = setting(
-        None, "of a formula: the declaration of its columns, the response among them"
     )
     priors: Any = setting(
         None,
@@ -466,6 +457,22 @@ class FormulaSettings:
     )
     name: str | None = setting(
         None, "of a table: its name in results and in the ledger", otherwise="data frame"
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class FormulaSettings(TableSettings):
+    """What a formula and a table need besides a fit's settings; ``wb.models.formula`` and
+    ``from_frame`` say more.
+    """
+
+    family: Any = setting(
+        None,
+        "of a formula: the family of the response, such as bernoulli or poisson",
+        otherwise="by its type: bernoulli for yes or no, categorical for levels, else gaussian",
+    )
+    schema: Any = setting(
+        None, "of a formula: the declaration of its columns, the response among them"
     )
 
     def given_of(self, names: tuple[str, ...]) -> dict[str, Any]:
