@@ -12,6 +12,7 @@ import textwrap
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import Field, dataclass, field, fields
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from workbench import _validate
@@ -252,12 +253,15 @@ def grouped(
     return arguments | {argument: GROUPS[argument](**values) for argument, values in groups.items()}
 
 
-def flattened(arguments: Any, table: Any, function: str) -> dict[str, Any]:
+def flattened(
+    arguments: Any, table: Any, function: str, refused: Mapping[str, str] = MappingProxyType({})
+) -> dict[str, Any]:
     """The arguments of a call as settings of ``table``, those of groups too where they are not at
     their default.
 
     :param arguments: a dataclass of settings and groups.
-    :raises ArgumentError: naming a setting of a group that ``function`` does not take.
+    :param refused: settings of ``table`` that ``function`` does not take, and why.
+    :raises ArgumentError: naming a setting that ``function`` does not take.
     """
     flat = {
         name: value
@@ -275,6 +279,9 @@ def flattened(arguments: Any, table: Any, function: str) -> dict[str, Any]:
                     name, value, f"is not taken from {argument}= by {function}{hint}."
                 )
             flat[name] = value
+    for name in refused:
+        if name in flat:
+            raise ArgumentError(name, flat[name], refused[name])
     return flat
 
 
