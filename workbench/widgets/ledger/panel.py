@@ -321,9 +321,7 @@ class LedgerPanel:
 
     def show_problems(self, problems: dict[str, str]) -> None:
         """Show what is wrong with the ledger, the reason or a run to resume."""
-        self.reason.show_error(problems.get("over_cap", ""))
-        lines = [f"{name}: {text}" for name, text in problems.items() if name != "over_cap"]
-        fields.say(self._problem, "".join(map(markup.problem, lines)))
+        fields.show_problems({"over_cap": self.reason}, problems, self._problem)
 
     def enable(self, enabled: bool) -> None:
         """Enable or disable the buttons that resume a fit."""
