@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from workbench import _validate
 from workbench._validate import ArgumentError
@@ -111,7 +111,12 @@ def _found(devices: Devices, first: str | jax.Device | None, axis: str) -> tuple
         return tuple(jax.devices(device_named(first).platform))
     available = jax.local_devices(backend=device_named(first).platform)
     try:
-        number = _validate.integer("devices", _as_number(devices), at_least=1)
+        number = _validate.integer(
+            "devices",
+            # from the command line
+            int(devices) if isinstance(devices, str) and devices.isdecimal() else devices,
+            at_least=1,
+        )
     except ArgumentError:
         raise ArgumentError(
             "devices",
@@ -129,11 +134,6 @@ def _found(devices: Devices, first: str | jax.Device | None, axis: str) -> tuple
             "devices", number, f"is more than there are: JAX sees {len(available)} of that kind."
         )
     return tuple(available[:number])
-
-
-def _as_number(devices: Devices) -> Any:
-    """A number from the command line."""
-    return int(devices) if isinstance(devices, str) and devices.isdecimal() else devices
 
 
 def check_devices(argument: str, devices: Devices) -> None:

@@ -46,13 +46,9 @@ Bins = int | Mapping[str, int | Sequence[float]]
 
 
 def _levels_of(name: str, column: Column, bins: Bins) -> dict[str, Any]:
-    """A column's name and levels: the features of each, by how much the first of them is spread
-    over a bin, and labels.
+    """A column's levels: the features of each, by how much the first of them is spread over a bin,
+    and labels.
     """
-    return {"name": name, **_coding_of(name, column, bins)}
-
-
-def _coding_of(name: str, column: Column, bins: Bins) -> dict[str, Any]:
     if isinstance(column, Numeric):
         return _of_numbers(name, column, bins)
     if isinstance(column, Boolean):
@@ -342,7 +338,9 @@ def mixed_table(
         assert dataset.schema is not None
         columns = dataset.schema.columns
         names = list(columns)
-        levels = [_levels_of(name, column, counts) for name, column in columns.items()]
+        levels = [
+            {"name": name, **_levels_of(name, column, counts)} for name, column in columns.items()
+        ]
         return {
             "levels": levels,
             "cliques": [[names.index(name) for name in clique] for clique in names_of(dataset)],
