@@ -235,8 +235,7 @@ def _middle(column: Column) -> Any:
     or no.
     """
     if isinstance(column, Numeric):
-        middle = column.low / 2 + column.high / 2
-        return float(np.floor(middle)) if column.whole else middle
+        return float(np.floor(column.middle)) if column.whole else column.middle
     return False if isinstance(column, Boolean) else column.reference or column.labels[0]
 
 
