@@ -263,7 +263,7 @@ class Shared(Noted):
     device: Any = setting(
         None,
         "where to run: cpu, gpu or gpu:1",
-        _accepted_by("fitting.devices:check_device"),
+        _accepted_by("fitting.devices:device_named"),
         otherwise="JAX's first device",
     )
 
