@@ -137,22 +137,15 @@ def _one_of(reference: str) -> Check:
     return lambda name, value: _validate.choice(name, value, _imported(reference))
 
 
-def _accepted_by(reference: str) -> Check:
-    """The value itself, if a function of name and value raises nothing."""
-    return lambda name, value: (_imported(reference)(name, value), value)[1]
+def _accepted_by(reference: str) -> Callable[..., Any]:
+    """The value itself, if a function of name and value, and of limits, raises nothing."""
+    return lambda name, value, **limits: (_imported(reference)(name, value, **limits), value)[1]
 
 
 def _clip(name: str, value: float | str, **limits: float) -> Any:
-    return (
-        value
-        if isinstance(value, str) and value == AUTO
-        else _validate.number(name, value, **limits)
-    )
-
-
-def _look(name: str, value: Any, **limits: float) -> Any:
-    _imported("fitting.learned_scales:check_look")(name, value, **limits)
-    return value
+    if isinstance(value, str) and value == AUTO:
+        return value
+    return _validate.number(name, value, **limits)
 
 
 def _strategy(name: str, value: str) -> str:
@@ -255,7 +248,9 @@ class Shared(Noted):
         None,
         "share of the budget for noised counts of the columns, from which their scales are learned "
         "or a ``mixed_table``'s marginals; a ``Look`` at them, which is not paid for again; or 0",
-        functools.partial(_look, at_least=0, at_most=0.5),
+        functools.partial(
+            _accepted_by("fitting.learned_scales:check_look"), at_least=0, at_most=0.5
+        ),
         otherwise="of a formula as much as shows outer twentieths, 0.02 to 0.15, or 0; of a "
         "``mixed_table`` that chooses marginals 0.05 to 0.33; of other models 0",
         changes_guarantee=True,
@@ -462,9 +457,7 @@ class TableSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class FormulaSettings(TableSettings):
-    """What a formula and a table need besides a fit's settings; ``wb.models.formula`` and
-    ``from_frame`` say more.
-    """
+    """What a formula and a table need besides a fit's settings."""
 
     family: Any = setting(
         None,
