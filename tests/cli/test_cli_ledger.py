@@ -271,7 +271,7 @@ def test_data_sets_are_related_and_separated(enter, ledger):
     assert [each["fits"] for each in ledger("list --json")["datasets"]] == [1, 1]
     assert ledger("relate 1 2 --why '150 of them'") == "1 (clinic) and 2 (part) count together.\n"
     assert [line.split()[-1] for line in ledger("list").splitlines()[1:]] == ["2", "1"]
-    assert "Fits on 1 (clinic) count too: they were related." in ledger("show part")
+    assert "Fits on 1 (clinic) count too: they were related in the ledger." in ledger("show part")
     assert ledger("separate clinic part --why 'another hospital'") == (
         "1 (clinic) and 2 (part) are counted separately.\n"
     )

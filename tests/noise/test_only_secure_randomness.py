@@ -303,9 +303,6 @@ ALLOWED = {
         "workbench/record_model/additivity.py", "_made_up", "numpy.random.Generator"
     ): "made-up records",
     Use(
-        "workbench/record_model/additivity.py", "_near", "numpy.random.Generator"
-    ): "made-up parameters",
-    Use(
         "workbench/record_model/base_noise.py", "seeded", "numpyro.handlers.seed"
     ): "hands the guide its base noise",
     Use(

@@ -289,12 +289,12 @@ def test_the_command_asks_for_what_only_people_know(
     assert "has no answer: nobody but you knows it" in err
     assert not out.exists()
     questions = file.read_text()
-    assert all(question.text in questions for question in description.QUESTIONS.values())
+    assert all(question in questions for question in description.QUESTIONS.values())
     asked = []
 
     def answer(question):
         asked.append(question)
-        name = next(n for n, q in description.QUESTIONS.items() if q.text in question)
+        name = next(n for n, q in description.QUESTIONS.items() if q in question)
         if name == "publication_date" and "must be" not in question:
             return "soon"
         return ANSWERS[name]
@@ -316,7 +316,7 @@ def test_an_interrupted_owner_keeps_the_answers(tmp_path):
     asked = []
     with pytest.raises(EOFError):
         description.ask(file, lambda question: asked.append(question) or end())
-    assert asked == [f"{description.QUESTIONS['intended_use'].text}: "]
+    assert asked == [f"{description.QUESTIONS['intended_use']}: "]
 
 
 def end():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 import functools
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
@@ -39,7 +39,6 @@ from workbench.models.registry import as_model
 from workbench.noise.chacha20 import key_from_seed, new_key
 from workbench.noise.mechanism import GaussianMechanism
 from workbench.privacy.plan import PrivacySettings, make_plan
-from workbench.sampling import Sampler
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
@@ -56,47 +55,39 @@ class _Training:
     is given.
     """
 
-    model: Callable
-    guide: Callable
-    sampler: Sampler
+    request: ReleaseRequest
     num_records: int
-    estimator: str
-    strategy: str
-    microbatch_size: int | None
-    constants: dict[str, Any]
-    bug: str | None
-    optim: Any
-    max_rows: int | None = None
-    devices: tuple[jax.Device, ...] = ()
+    devices: tuple[jax.Device, ...]
 
     def step(self, mechanism: GaussianMechanism, key: jax.Array, records: Rows) -> PrivateStep:
         """The step for ``records``."""
-        size = len(records[0])
+        request, size = self.request, len(records[0])
         sizes = {"num_records": size}
-        if getattr(self.sampler, "batch_size", 0) > size:
+        if getattr(request.sampler, "batch_size", 0) > size:
             sizes["batch_size"] = size
         source = (
             source_on(self.devices)
-            if self.max_rows is None
-            else UnitRows(strata_widths(self.max_rows))
+            if request.max_rows is None
+            else UnitRows(strata_widths(request.max_rows))
         )
+        guide = request.guide
         step = assemble(
-            self.model,
-            copy.deepcopy(self.guide) if isinstance(self.guide, AutoGuide) else self.guide,
-            self.optim,
+            request.model,
+            copy.deepcopy(guide) if isinstance(guide, AutoGuide) else guide,
+            numpyro.optim.Adam(_LEARNING_RATE) if request.optim is None else request.optim,
             key,
-            records if self.max_rows is None else in_rows(records, self.max_rows),
-            sampler=dataclasses.replace(self.sampler, **sizes),  # type: ignore[type-var]  # they are dataclasses
+            records if request.max_rows is None else in_rows(records, request.max_rows),
+            sampler=dataclasses.replace(request.sampler, **sizes),  # type: ignore[type-var]  # they are dataclasses
             mechanism=mechanism,
             num_records=self.num_records,
-            estimator=self.estimator,
-            performance=Performance(self.strategy, None, self.microbatch_size),
-            static=self.constants,
+            estimator=request.estimator,
+            performance=Performance(request.strategy, None, request.microbatch_size),
+            static=dict(request.static or {}),
             source=source,
         )
-        if self.max_rows is None:
+        if request.max_rows is None:
             return step
-        return EqualRows(**vars(clipping_by_row(step) if self.bug == "clip_by_row" else step))
+        return EqualRows(**vars(clipping_by_row(step) if request.bug == "clip_by_row" else step))
 
     def watched_step(
         self, mechanism: GaussianMechanism, key: jax.Array, records: Rows
@@ -104,62 +95,49 @@ class _Training:
         """The step for ``records`` with the claimed mechanism or the planted bug's, and that
         mechanism.
         """
-        watcher = watched(mechanism, self.bug, self.sampler.sampling_rate * self.num_records)
+        expected = self.request.sampler.sampling_rate * self.num_records
+        watcher = watched(mechanism, self.request.bug, expected)
         return self.step(watcher, key, records), watcher
 
 
-def _attacked(
-    training: _Training,
-    canaries: Canaries,
-    mechanism: GaussianMechanism,
-    claim: Claim,
-    mode: str,
-    trials: int,
-    confidence: float,
-    key: jax.Array,
-    adapts_clip: bool,
-) -> LowerBound:
+def _attacked(training: _Training, canaries: Canaries, claim: Claim, key: jax.Array) -> LowerBound:
     """Run the part "attack"."""
+    request = training.request
     start_key, coin_key, first_key, second_key = jax.random.split(key, 4)
     expected = claim.sampling_rate * training.num_records
     attack = Attack(
         training.step,
         canaries,
-        mechanism,
-        training.bug,
+        request.mechanism,
+        request.bug,
         expected,
         claim.steps,
         start_key,
-        adapts_clip,
+        request.adapts_clip,
     )
-    if mode == "many_runs":
+    if request.mode == "many_runs":
         keys = {
-            present: jax.random.split(side_key, trials)
+            present: jax.random.split(side_key, request.trials)
             for present, side_key in ((True, first_key), (False, second_key))
         }
         scores = attack.many_runs(keys)
-        return epsilon_lower_bound(scores[True], scores[False], claim.delta, confidence)
+        return epsilon_lower_bound(scores[True], scores[False], claim.delta, request.confidence)
     coins = np.asarray(jax.random.bernoulli(coin_key, shape=(canaries.count,)))
     return one_run_epsilon_lower_bound(
-        attack.one_run(coins, first_key), coins, claim.delta, confidence
+        attack.one_run(coins, first_key), coins, claim.delta, request.confidence
     )
 
 
 def _checks(
-    requested: Sequence[str],
-    training: _Training,
-    canaries: Canaries,
-    mechanism: GaussianMechanism,
-    claim: Claim,
-    key: jax.Array,
+    training: _Training, canaries: Canaries, claim: Claim, key: jax.Array
 ) -> tuple[Check, ...]:
-    """Run the deterministic ones of ``requested``."""
-    checks = []
-    if "sensitivity" in requested:
-        step = functools.partial(training.watched_step, mechanism)
-        checks.append(sensitivity.check(step, canaries, mechanism.clip, key))
-    if "accountant" in requested and claims.applies(claim.sampler, claim.relation):
-        checks.append(claims.check(claim, training.bug))
+    """Run the deterministic ones of the parts."""
+    request, checks = training.request, []
+    if "sensitivity" in request.parts:
+        step = functools.partial(training.watched_step, request.mechanism)
+        checks.append(sensitivity.check(step, canaries, request.mechanism.clip, key))
+    if "accountant" in request.parts and claims.applies(claim.sampler, claim.relation):
+        checks.append(claims.check(claim, request.bug))
     return tuple(checks)
 
 
@@ -226,20 +204,7 @@ def audit_release(request: ReleaseRequest) -> AuditResult:
             request.devices,
             "cannot be used when a record has several rows; leave it out.",
         )
-    training = _Training(
-        request.model,
-        request.guide,
-        request.sampler,
-        num_records,
-        request.estimator,
-        request.strategy,
-        request.microbatch_size,
-        dict(request.static or {}),
-        request.bug,
-        numpyro.optim.Adam(_LEARNING_RATE) if request.optim is None else request.optim,
-        request.max_rows,
-        devices,
-    )
+    training = _Training(request, num_records, devices)
     sampler, mechanism = request.sampler, request.mechanism
     claim = Claim(
         sampler.name,
@@ -253,21 +218,9 @@ def audit_release(request: ReleaseRequest) -> AuditResult:
     key = new_key() if request.seed is None else key_from_seed(request.seed)
     bound, runs = LowerBound(0.0, 0, "no runs"), 0
     if "attack" in request.parts:
-        bound = _attacked(
-            training,
-            canaries,
-            mechanism,
-            claim,
-            request.mode,
-            request.trials,
-            request.confidence,
-            key,
-            request.adapts_clip,
-        )
+        bound = _attacked(training, canaries, claim, key)
         runs = request.trials if request.mode == "many_runs" else 1
-    checks = _checks(
-        request.parts, training, canaries, mechanism, claim, jax.random.fold_in(key, 0)
-    )
+    checks = _checks(training, canaries, claim, jax.random.fold_in(key, 0))
     return AuditResult(
         model=request.model_name,
         data=request.data_name,

@@ -163,6 +163,8 @@ def _listed(facts: Mapping[str, Any]) -> tuple[object, ...]:
 
 
 def _show(book: Ledger, arguments: argparse.Namespace) -> Answer:
+    from workbench.ledger.words import also_counted
+
     status = book.budget_status(arguments.dataset)
     facts = _facts(status) | {"fingerprint": book.entry(arguments.dataset).fingerprint}
     fits = [
@@ -173,7 +175,7 @@ def _show(book: Ledger, arguments: argparse.Namespace) -> Answer:
         f"{_called(facts)}: each record is a {facts['unit']}; first seen {facts['first_seen']}.",
         status.statement(),
         *_cap_lines(facts),
-        *_relative_lines(facts["relatives"]),
+        *also_counted(status),
     ]
     if fits:
         header = (
@@ -205,16 +207,6 @@ def _show(book: Ledger, arguments: argparse.Namespace) -> Answer:
         "cautions": status.cautions(),
         "spends": fits,
     }, lines
-
-
-def _relative_lines(relatives: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Which data sets share caps and totals with one, a sentence for each reason."""
-    called: dict[str, list[str]] = {}
-    for relative in relatives:
-        called.setdefault(relative["how"], []).append(_called(relative))
-    return [
-        f"Fits on {', '.join(names)} count too: {_shared(how)}." for how, names in called.items()
-    ]
 
 
 def _cap(book: Ledger, arguments: argparse.Namespace) -> Answer:
@@ -531,17 +523,6 @@ def _remedy(run: str | None) -> str:
             "ledger recover"
         )
     return f"To continue it: workbench resume {shlex.quote(run)}"
-
-
-def _shared(how: str) -> str:
-    from workbench.ledger.entries import CLONES, NAMESAKES, NOT_COMPARED, RELATED
-
-    return {
-        CLONES: "copies of one estimator were fitted there and here, so they share one cap",
-        NAMESAKES: "they have one name, and there is a cap",
-        NOT_COMPARED: "they were entered with another key",
-        RELATED: "they were related",
-    }[how]
 
 
 def _called(facts: Mapping[str, Any]) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,9 +13,11 @@ from workbench._lazy import pd
 from workbench.data import preprocessing
 from workbench.data.dataset import Dataset
 from workbench.data.schema import Schema
+from workbench.data.splits import by_record
 from workbench.data.tables import from_frame
+from workbench.data.targets import checked_labels
 
-__all__ = ["evaluation_arrays", "from_arrays"]
+__all__ = ["from_arrays", "labelled"]
 
 
 def from_arrays(
@@ -76,7 +78,7 @@ def from_arrays(
     held_out = evaluation
     if evaluation is not None and evaluation is not False:
         held_out = _frame_of(
-            evaluation_arrays(evaluation, present), feature_names, target_name, "evaluation "
+            _evaluation_arrays(evaluation, present), feature_names, target_name, "evaluation "
         )
     return from_frame(
         frame,
@@ -124,7 +126,57 @@ def _frame_of(
     return frame
 
 
-def evaluation_arrays(
+def labelled(
+    arrays: Mapping[str, ArrayLike],
+    read: Callable[[str, ArrayLike], np.ndarray],
+    classes: tuple[str, ...],
+    evaluation: tuple[Any, ...] | None,
+    fraction: float,
+    split_seed: int,
+    record: str,
+) -> list[tuple[np.ndarray, np.ndarray]]:
+    """Training and evaluation records of each of ``arrays``: what ``read`` makes of the first,
+    an array for each record, and labels, if there are any.
+
+    :param arrays: by the name of their argument. :param read: for such a name and an array.
+    :param evaluation: as many arrays, instead of a split.
+    :param fraction: of the records, by the split. :param record: what one is, in words.
+    :raises ArgumentError: naming an argument, or "evaluation" and an argument.
+    """
+    content, *labels = arrays
+
+    def checked(prefix: str, arrays: Mapping[str, ArrayLike]) -> list[np.ndarray]:
+        records = read(f"{prefix}{content}", arrays[content])
+        return [
+            records,
+            *(
+                checked_labels(f"{prefix}{name}", arrays[name], len(records), classes)
+                for name in labels
+            ),
+        ]
+
+    train = checked("", arrays)
+    if evaluation is None:
+        held_out = by_record(train, fraction, split_seed)
+        return [(array[~held_out], array[held_out]) for array in train]
+    evaluated = checked("evaluation ", _evaluation_arrays(evaluation, list(arrays)))
+    size = train[0].shape[1:]
+    if evaluated[0].shape[1:] != size:
+        raise _validate.ArgumentError(
+            f"evaluation {content}",
+            evaluated[0],
+            f"must have {record}s of the same size as the others, {' x '.join(map(str, size))}.",
+        )
+    if len(train[0]) < 2 or not len(evaluated[0]):
+        raise _validate.ArgumentError(
+            content,
+            type(arrays[content]).__name__,
+            f"must have at least 2 training {record}s and 1 evaluation {record}.",
+        )
+    return list(zip(train, evaluated, strict=True))
+
+
+def _evaluation_arrays(
     evaluation: Sequence[ArrayLike] | bool, names: Sequence[str]
 ) -> dict[str, Any]:
     """``{name: array}`` of evaluation records given as a tuple of arrays, which must

@@ -31,6 +31,7 @@ __all__ = [
     "from_file",
     "from_npz",
     "from_parquet",
+    "of_parquet",
     "read_npz",
     "read_table",
     "text_columns",
@@ -122,7 +123,7 @@ def from_parquet(path: str | Path, **options: Any) -> Dataset:
     :raises ArgumentError: if the file is missing or not a table, or pyarrow is not installed,
         naming ``path``.
     """
-    frame = _parquet(path, lambda file: pd.read_parquet(file, engine="pyarrow"))
+    frame = of_parquet(path, lambda _, file: pd.read_parquet(file, engine="pyarrow"))
     return from_frame(frame, **{"name": _folders.title_of(path), **options})
 
 
@@ -153,7 +154,7 @@ def read_table(
     """
     suffixes = [suffix.lower() for suffix in Path(path).suffixes]
     if suffixes[-1:] in ([".parquet"], [".pq"]):
-        return _parquet(path, lambda file: pd.read_parquet(file, engine="pyarrow"))
+        return of_parquet(path, lambda _, file: pd.read_parquet(file, engine="pyarrow"))
     if ".csv" in suffixes[-2:]:
         text = text_columns({"schema": schema, "unit_id": unit_id})
         return read_csv(path, text=text, separator=separator, decimal=decimal)
@@ -239,13 +240,9 @@ def empty_parquet(path: str | Path) -> pd.DataFrame:
 
     :raises ArgumentError: as ``from_parquet``.
     """
-
-    def read(file: Path) -> pd.DataFrame:
-        return (
-            importlib.import_module("pyarrow.parquet").read_schema(file).empty_table().to_pandas()
-        )
-
-    return _parquet(path, read)
+    return of_parquet(
+        path, lambda parquet, file: parquet.read_schema(file).empty_table().to_pandas()
+    )
 
 
 def read_npz(path: str | Path) -> dict[str, np.ndarray]:
@@ -268,15 +265,19 @@ def read_npz(path: str | Path) -> dict[str, np.ndarray]:
     return read_or_refuse(path, ".npz", read)
 
 
-def _parquet(path: str | Path, read: Callable[[Path], pd.DataFrame]) -> pd.DataFrame:
+def of_parquet(path: str | Path, read: Callable[[Any, Path], Any]) -> Any:
+    """What ``read`` makes of ``pyarrow.parquet`` and a Parquet file.
+
+    :raises ArgumentError: as ``from_parquet``.
+    """
     file = existing(path)
     try:
-        importlib.import_module("pyarrow")
+        _, parquet = (importlib.import_module(name) for name in ("pyarrow", "pyarrow.parquet"))
     except ImportError:
         raise _validate.ArgumentError(
             "path", str(path), "is a Parquet file, which needs a package: pip install pyarrow."
         ) from None
-    return read_or_refuse(path, "Parquet", lambda: read(file))
+    return read_or_refuse(path, "Parquet", lambda: read(parquet, file))
 
 
 def text_columns(options: Mapping[str, Any]) -> dict[str, set[str]]:

@@ -9,13 +9,12 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from workbench import _validate
-from workbench.data.arrays import evaluation_arrays
+from workbench.data.arrays import labelled
 from workbench.data.dataset import Dataset
 from workbench.data.preprocessing import unmasked
-from workbench.data.splits import by_record
-from workbench.data.targets import checked_labels, class_names
+from workbench.data.targets import class_names
 
-__all__ = ["from_images", "unit_interval"]
+__all__ = ["from_images"]
 
 
 def from_images(
@@ -51,50 +50,33 @@ def from_images(
     :raises ArgumentError: naming ``images``, ``labels``, ``classes`` or ``evaluation``, and the
         type or shape.
     """
-    x = unit_interval(images)
     names = () if labels is None else class_names(classes)
-    shape = tuple(int(side) for side in x.shape[1:])
-    keys = ("images",) if labels is None else ("images", "labels")
-    train = [x] if labels is None else [x, checked_labels("labels", labels, len(x), names)]
-    if evaluation is None:
-        held_out = by_record(train, evaluation_fraction, split_seed)
-        evaluated = [array[held_out] for array in train]
-        train = [array[~held_out] for array in train]
-    else:
-        by_name = evaluation_arrays(evaluation, keys)
-        evaluated = [unit_interval(by_name["images"], "evaluation images")]
-        if evaluated[0].shape[1:] != x.shape[1:]:
-            raise _validate.ArgumentError(
-                "evaluation images",
-                evaluated[0],
-                f"must have the same size as the others, {' x '.join(map(str, shape))}.",
-            )
-        if labels is not None:
-            evaluated.append(
-                checked_labels("evaluation labels", by_name["labels"], len(evaluated[0]), names)
-            )
-        if len(x) < 2 or not len(evaluated[0]):
-            raise _validate.ArgumentError(
-                "images",
-                type(images).__name__,
-                "must have at least 2 training images and 1 evaluation image.",
-            )
+    both = labelled(
+        {"images": images} if labels is None else {"images": images, "labels": labels},
+        _unit_interval,
+        names,
+        evaluation,
+        evaluation_fraction,
+        split_seed,
+        "image",
+    )
+    shape = both[0][0].shape[1:]
     return Dataset(
         name=name,
         description=f"{' x '.join(map(str, shape))} images"
         + (f", {len(names)} classes." if names else "."),
-        train=tuple(train),
-        evaluation=tuple(evaluated),
+        train=tuple(training for training, _ in both),
+        evaluation=tuple(evaluated for _, evaluated in both),
         target_name="" if labels is None else "label",
         classes=names,
         unit=unit,
         evaluation_is_public=evaluation_is_public,
-        arrays=("x", "y")[: len(train)],
+        arrays=("x", "y")[: len(both)],
         image_shape=shape,
     )
 
 
-def unit_interval(images: ArrayLike, argument: str = "images") -> np.ndarray:
+def _unit_interval(argument: str, images: ArrayLike) -> np.ndarray:
     """float32[N, *image_shape] in [0, 1] from uint8, which is divided by 255, or from floating
     point in [0, 1].
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable
 from typing import Any
 
@@ -9,11 +10,10 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from workbench import _validate
-from workbench.data.arrays import evaluation_arrays
+from workbench.data.arrays import labelled
 from workbench.data.dataset import Dataset
 from workbench.data.preprocessing import unmasked
-from workbench.data.splits import by_record
-from workbench.data.targets import checked_labels, class_names
+from workbench.data.targets import class_names
 
 __all__ = ["from_tokens"]
 
@@ -60,35 +60,16 @@ def from_tokens(
         "vocabulary_size", vocabulary_size, at_least=2, at_most=np.iinfo(np.int32).max
     )
     names = () if y is None else class_names(classes)
-    columns = ("x",) if y is None else ("x", "y")
-
-    def checked(x: ArrayLike, y: ArrayLike | None = None, prefix: str = "") -> list[np.ndarray]:
-        tokens = _checked_tokens(f"{prefix}x", x, size)
-        return [
-            tokens,
-            *([] if y is None else [checked_labels(f"{prefix}y", y, len(tokens), names)]),
-        ]
-
-    arrays = checked(x, y)
-    length = arrays[0].shape[1]
-    if evaluation is None:
-        held_out = by_record(arrays, evaluation_fraction, split_seed)
-        both = [(array[~held_out], array[held_out]) for array in arrays]
-    else:
-        evaluated = checked(**evaluation_arrays(evaluation, columns), prefix="evaluation ")
-        if evaluated[0].shape[1] != length:
-            raise _validate.ArgumentError(
-                "evaluation x",
-                evaluated[0],
-                f"must have sequences of {length} tokens, as the others.",
-            )
-        if len(arrays[0]) < 2 or not len(evaluated[0]):
-            raise _validate.ArgumentError(
-                "x",
-                type(x).__name__,
-                "must have at least 2 training sequences and 1 evaluation sequence.",
-            )
-        both = list(zip(arrays, evaluated, strict=True))
+    both = labelled(
+        {"x": x} if y is None else {"x": x, "y": y},
+        functools.partial(_checked_tokens, size),
+        names,
+        evaluation,
+        evaluation_fraction,
+        split_seed,
+        "sequence",
+    )
+    length = both[0][0].shape[1]
     return Dataset(
         name=name,
         description=f"Sequences of {length} tokens out of {size}"
@@ -100,12 +81,12 @@ def from_tokens(
         classes=names,
         unit=unit,
         evaluation_is_public=evaluation_is_public,
-        arrays=columns,
+        arrays=("x", "y")[: len(both)],
         vocabulary_size=size,
     )
 
 
-def _checked_tokens(argument: str, x: ArrayLike, vocabulary_size: int) -> np.ndarray:
+def _checked_tokens(vocabulary_size: int, argument: str, x: ArrayLike) -> np.ndarray:
     """int32[N, T]. Errors show no token of a record."""
     values = unmasked(argument, x)
     if values.ndim != 2 or not values.shape[1]:

@@ -79,7 +79,10 @@ _OF_A_CANDIDATE = (
     *names(Training),
 )
 _MOST_RUNS = 1000.0  # on average
-_OF_ONE_FIT = ("on_snapshot", "progress", "devices", "evaluate_private", "covered_scores")
+_REFUSED = dict.fromkeys(
+    ("on_snapshot", "progress", "devices", "evaluate_private", "covered_scores"),
+    "is not for a choice, of which only the outcome is shown.",
+)
 _STATE = "step-000000000000.npz"
 
 
@@ -313,12 +316,7 @@ def choose(arguments: ChooseArguments) -> FitResult:
 
 def planned(arguments: ChooseArguments) -> Choice:
     """Plan a choice, of which nothing is reserved yet. :raises ArgumentError: as ``choose``."""
-    flat = flattened(arguments, fits.FlatRequest, "choose")
-    for name in _OF_ONE_FIT:
-        if name in flat:
-            raise _validate.ArgumentError(
-                name, flat[name], "is not for a choice, of which only the outcome is shown."
-            )
+    flat = flattened(arguments, fits.FlatRequest, "choose", _REFUSED)
     if jax.process_count() > 1:
         raise _validate.ArgumentError(
             "processes", jax.process_count(), "are not taken by a choice: use one."

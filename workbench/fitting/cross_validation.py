@@ -40,7 +40,16 @@ from workbench.privacy.steps import LAWS
 __all__ = ["CrossValidateArguments", "CrossValidationStopped", "cross_validate"]
 
 _OF_SCORES = 0.1  # share of the budget, as of ``PrivacySettings.look``
-_REFUSED = ("evaluate_private", "covered_scores", "on_snapshot", "progress", "devices")
+_REFUSED = {
+    **dict.fromkeys(
+        ("evaluate_private", "covered_scores", "on_snapshot", "progress", "devices"),
+        "is not for a cross-validation, of which only scores are shown.",
+    ),
+    **dict.fromkeys(
+        ("evaluation", "evaluation_fraction"),
+        "is not for a cross-validation, which scores all records.",
+    ),
+}
 
 
 class CrossValidationStopped(RuntimeError):
@@ -94,20 +103,10 @@ def cross_validate(arguments: CrossValidateArguments) -> Evaluation:
         allow it.
     :raises CrossValidationStopped: if ``execution.stop`` stops it.
     """
-    flat = flattened(arguments, fits.FlatRequest, "cross_validate")
-    for name in _REFUSED:
-        if name in flat:
-            raise _validate.ArgumentError(
-                name, flat[name], "is not for a cross-validation, of which only scores are shown."
-            )
+    flat = flattened(arguments, fits.FlatRequest, "cross_validate", _REFUSED)
     folds = arguments.folds
     flat.pop("folds", None)
     model, stop = flat.pop("model"), flat.pop("stop", None)
-    if "evaluation_fraction" in flat or "evaluation" in flat:
-        name = "evaluation" if "evaluation" in flat else "evaluation_fraction"
-        raise _validate.ArgumentError(
-            name, flat[name], "is not for a cross-validation, which scores all records."
-        )
     if not isinstance(flat["data"], (str, Dataset)):
         flat["evaluation_fraction"] = 0.0
     data = dataset_of(flat, {"model": model})

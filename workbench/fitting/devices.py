@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from workbench import _validate
 from workbench._validate import ArgumentError
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "DeviceInfo",
-    "check_device",
     "check_devices",
     "device_named",
     "devices",
@@ -26,10 +25,10 @@ __all__ = [
 ]
 
 
-def device_named(name: str | jax.Device | None) -> jax.Device:
+def device_named(argument: str, name: str | jax.Device | None) -> jax.Device:
     """The device called "cpu", "gpu" or "gpu:1"; None stands for JAX's first one.
 
-    :raises ArgumentError: naming ``device``.
+    :raises ArgumentError: naming ``argument``, if there is no such device.
     """
     import jax
 
@@ -44,12 +43,7 @@ def device_named(name: str | jax.Device | None) -> jax.Device:
         return {device.id: device for device in jax.devices(kind)}[int(number or 0)]
     except (RuntimeError, KeyError, ValueError):
         available = ", ".join(f"{device.platform}:{device.id}" for device in jax.devices())
-        raise ArgumentError("device", name, f"no such device; JAX sees {available}.") from None
-
-
-def check_device(argument: str, name: str | jax.Device | None) -> None:
-    """:raises ArgumentError: naming ``device``, if there is no such device."""
-    device_named(name)
+        raise ArgumentError(argument, name, f"no such device; JAX sees {available}.") from None
 
 
 def devices_named(
@@ -84,7 +78,7 @@ def _found(devices: Devices, first: str | jax.Device | None, axis: str) -> tuple
                 "all, or "
                 "one device for each process's own fit.",
             )
-        return (device_named(first),)
+        return (device_named("device", first),)
     if isinstance(devices, jax.sharding.Mesh):
         if devices.axis_names != (axis,):
             raise ArgumentError(
@@ -96,10 +90,7 @@ def _found(devices: Devices, first: str | jax.Device | None, axis: str) -> tuple
             raise ArgumentError(
                 "devices", devices, f"names devices, and so does device={first!r}: leave one out."
             )
-        try:
-            chosen = tuple(map(device_named, devices))
-        except ArgumentError as error:
-            raise ArgumentError("devices", error.value, error.expectation) from None
+        chosen = tuple(device_named("devices", name) for name in devices)
         if (
             not chosen
             or len(set(chosen)) < len(chosen)
@@ -108,10 +99,15 @@ def _found(devices: Devices, first: str | jax.Device | None, axis: str) -> tuple
             raise ArgumentError("devices", devices, "must be different devices of one kind.")
         return chosen
     if isinstance(devices, str) and devices == "all":
-        return tuple(jax.devices(device_named(first).platform))
-    available = jax.local_devices(backend=device_named(first).platform)
+        return tuple(jax.devices(device_named("device", first).platform))
+    available = jax.local_devices(backend=device_named("device", first).platform)
     try:
-        number = _validate.integer("devices", _as_number(devices), at_least=1)
+        number = _validate.integer(
+            "devices",
+            # from the command line
+            int(devices) if isinstance(devices, str) and devices.isdecimal() else devices,
+            at_least=1,
+        )
     except ArgumentError:
         raise ArgumentError(
             "devices",
@@ -129,11 +125,6 @@ def _found(devices: Devices, first: str | jax.Device | None, axis: str) -> tuple
             "devices", number, f"is more than there are: JAX sees {len(available)} of that kind."
         )
     return tuple(available[:number])
-
-
-def _as_number(devices: Devices) -> Any:
-    """A number from the command line."""
-    return int(devices) if isinstance(devices, str) and devices.isdecimal() else devices
 
 
 def check_devices(argument: str, devices: Devices) -> None:

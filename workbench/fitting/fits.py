@@ -10,6 +10,7 @@ import dataclasses
 import warnings
 from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass, field
+from types import MappingProxyType
 from typing import Any, Protocol
 
 import jax
@@ -128,11 +129,16 @@ class PrepareArguments(FitArguments):
     origin: Mapping[str, Any] | None = of("origin", FlatRequest)
 
 
-_OF_RUNS = ("on_snapshot", "stop", "progress")
+_OF_RUNS = dict.fromkeys(
+    ("on_snapshot", "stop", "progress"),
+    "follows a run, which prepare does not begin: give it to wb.fit.",
+)
 
 
-def _flat(arguments: FitArguments, function: str) -> FlatRequest:
-    return FlatRequest(**flattened(arguments, FlatRequest, function))
+def _flat(
+    arguments: FitArguments, function: str, refused: Mapping[str, str] = MappingProxyType({})
+) -> FlatRequest:
+    return FlatRequest(**flattened(arguments, FlatRequest, function, refused))
 
 
 @takes(PrepareArguments)
@@ -150,12 +156,7 @@ def prepare(arguments: PrepareArguments) -> PreparedFit:
     :raises ArgumentError: naming the argument and its value.
     :raises PrivacyModelError: naming the site of the model that cannot be fitted.
     """
-    for name, value in arguments.execution.changed().items():
-        if name in _OF_RUNS:
-            raise _validate.ArgumentError(
-                name, value, "follows a run, which prepare does not begin: give it to wb.fit."
-            )
-    return _prepare(_flat(arguments, "prepare"))
+    return _prepare(_flat(arguments, "prepare", _OF_RUNS))
 
 
 def _prepare(request: FlatRequest) -> PreparedFit:

@@ -12,6 +12,7 @@ import textwrap
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import Field, dataclass, field, fields
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from workbench import _validate
@@ -21,6 +22,7 @@ from workbench.fitting.settings import (
     LedgerSettings,
     RunSettings,
     Settings,
+    TableSettings,
     about,
     check_all,
     check_relation,
@@ -174,7 +176,7 @@ class Execution(Group):
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
-class Table(Group):
+class Table(Group, TableSettings):
     """What a formula and a table need besides family and schema; ``wb.models.formula`` and
     ``from_frame`` say more.
 
@@ -187,22 +189,6 @@ class Table(Group):
     """
 
     title: ClassVar[str] = "formula and table"
-
-    link: str | None = of("link")
-    priors: Any = of("priors")
-    trials: str | None = of("trials")
-    exposure: str | None = of("exposure")
-    observed: str | None = of("observed")
-    unit_id: Any = of("unit_id")
-    max_rows: int | None = of("max_rows")
-    unit_mean: bool | None = of("unit_mean")
-    missing: Any = of("missing")
-    evaluation: Any = of("evaluation")
-    evaluation_fraction: float | None = of("evaluation_fraction")
-    split_seed: int | None = of("split_seed")
-    evaluation_is_public: bool | None = of("evaluation_is_public")
-    unit: str | None = of("unit")
-    name: str | None = of("name")
 
 
 GROUPS: dict[str, type[Group]] = {
@@ -267,12 +253,15 @@ def grouped(
     return arguments | {argument: GROUPS[argument](**values) for argument, values in groups.items()}
 
 
-def flattened(arguments: Any, table: Any, function: str) -> dict[str, Any]:
+def flattened(
+    arguments: Any, table: Any, function: str, refused: Mapping[str, str] = MappingProxyType({})
+) -> dict[str, Any]:
     """The arguments of a call as settings of ``table``, those of groups too where they are not at
     their default.
 
     :param arguments: a dataclass of settings and groups.
-    :raises ArgumentError: naming a setting of a group that ``function`` does not take.
+    :param refused: settings of ``table`` that ``function`` does not take, and why.
+    :raises ArgumentError: naming a setting that ``function`` does not take.
     """
     flat = {
         name: value
@@ -290,6 +279,9 @@ def flattened(arguments: Any, table: Any, function: str) -> dict[str, Any]:
                     name, value, f"is not taken from {argument}= by {function}{hint}."
                 )
             flat[name] = value
+    for name in refused:
+        if name in flat:
+            raise ArgumentError(name, flat[name], refused[name])
     return flat
 
 

@@ -34,6 +34,7 @@ __all__ = [
     "Setting",
     "Settings",
     "Shared",
+    "TableSettings",
     "about",
     "check_all",
     "check_relation",
@@ -136,22 +137,15 @@ def _one_of(reference: str) -> Check:
     return lambda name, value: _validate.choice(name, value, _imported(reference))
 
 
-def _accepted_by(reference: str) -> Check:
-    """The value itself, if a function of name and value raises nothing."""
-    return lambda name, value: (_imported(reference)(name, value), value)[1]
+def _accepted_by(reference: str) -> Callable[..., Any]:
+    """The value itself, if a function of name and value, and of limits, raises nothing."""
+    return lambda name, value, **limits: (_imported(reference)(name, value, **limits), value)[1]
 
 
 def _clip(name: str, value: float | str, **limits: float) -> Any:
-    return (
-        value
-        if isinstance(value, str) and value == AUTO
-        else _validate.number(name, value, **limits)
-    )
-
-
-def _look(name: str, value: Any, **limits: float) -> Any:
-    _imported("fitting.learned_scales:check_look")(name, value, **limits)
-    return value
+    if isinstance(value, str) and value == AUTO:
+        return value
+    return _validate.number(name, value, **limits)
 
 
 def _strategy(name: str, value: str) -> str:
@@ -254,7 +248,9 @@ class Shared(Noted):
         None,
         "share of the budget for noised counts of the columns, from which their scales are learned "
         "or a ``mixed_table``'s marginals; a ``Look`` at them, which is not paid for again; or 0",
-        functools.partial(_look, at_least=0, at_most=0.5),
+        functools.partial(
+            _accepted_by("fitting.learned_scales:check_look"), at_least=0, at_most=0.5
+        ),
         otherwise="of a formula as much as shows outer twentieths, 0.02 to 0.15, or 0; of a "
         "``mixed_table`` that chooses marginals 0.05 to 0.33; of other models 0",
         changes_guarantee=True,
@@ -262,7 +258,7 @@ class Shared(Noted):
     device: Any = setting(
         None,
         "where to run: cpu, gpu or gpu:1",
-        _accepted_by("fitting.devices:check_device"),
+        _accepted_by("fitting.devices:device_named"),
         otherwise="JAX's first device",
     )
 
@@ -409,22 +405,12 @@ class LedgerSettings:
     )
 
 
-@dataclass(frozen=True, kw_only=True)
-class FormulaSettings:
-    """What a formula and a table need besides a fit's settings; ``wb.models.formula`` and
-    ``from_frame`` say more.
-    """
+@dataclass(frozen=True, kw_only=True, repr=False)
+class TableSettings:
+    """What a formula and a table need besides family and schema."""
 
-    family: Any = setting(
-        None,
-        "of a formula: the family of the response, such as bernoulli or poisson",
-        otherwise="by its type: bernoulli for yes or no, categorical for levels, else gaussian",
-    )
     link: str | None = setting(
         None, "of a formula: the link of the mean", otherwise="the family's first"
-    )
-    schema: Any = setting(
-        None, "of a formula: the declaration of its columns, the response among them"
     )
     priors: Any = setting(
         None,
@@ -466,6 +452,20 @@ class FormulaSettings:
     )
     name: str | None = setting(
         None, "of a table: its name in results and in the ledger", otherwise="data frame"
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class FormulaSettings(TableSettings):
+    """What a formula and a table need besides a fit's settings."""
+
+    family: Any = setting(
+        None,
+        "of a formula: the family of the response, such as bernoulli or poisson",
+        otherwise="by its type: bernoulli for yes or no, categorical for levels, else gaussian",
+    )
+    schema: Any = setting(
+        None, "of a formula: the declaration of its columns, the response among them"
     )
 
     def given_of(self, names: tuple[str, ...]) -> dict[str, Any]:

@@ -12,7 +12,7 @@ import jax
 
 from workbench.data import Dataset
 from workbench.fitting.groups import of
-from workbench.fitting.settings import Noted, about, check_all, described
+from workbench.fitting.settings import LedgerSettings, Noted, about, check_all, described
 from workbench.ledger.ledger import DatasetId
 from workbench.ledger.reservation import Reservation, ledger_for
 from workbench.noise.chacha20 import key_from_seed, new_key
@@ -36,7 +36,7 @@ class Charged(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
-class SingleRelease(Noted):
+class SingleRelease(LedgerSettings, Noted):
     """What a user asks of one release: the arguments that ``look`` and ``evaluate`` have."""
 
     epsilon: float = field(
@@ -50,8 +50,6 @@ class SingleRelease(Noted):
     unit_id: Any = of("unit_id")
     max_rows: int | None = of("max_rows")
     missing: Any = of("missing")
-    ledger: Any = of("ledger")
-    over_cap: str | None = of("over_cap")
 
     def __post_init__(self) -> None:
         """Check every value. :raises ArgumentError: naming the argument and its value."""

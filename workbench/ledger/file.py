@@ -38,7 +38,7 @@ from workbench.ledger._errors import (
     ledger_error,
 )
 
-__all__ = ["LedgerFile", "check_pages", "digest_of", "fact", "now", "set_fact"]
+__all__ = ["LedgerFile", "check_pages", "digest_of", "fact", "now", "set_fact", "transaction"]
 
 _APPLICATION = 0x4450564C  # "DPVL", in the file's header
 _FORMAT = 4
@@ -143,7 +143,7 @@ class LedgerFile:
                 database.text_factory = bytes.decode
                 _check_form(database)
                 _write_ahead(database)
-                with _transaction(database, "IMMEDIATE" if write else "DEFERRED"):
+                with transaction(database, "IMMEDIATE" if write else "DEFERRED"):
                     if checks_seal:
                         _check_seal(database)
                     with _sealing(database) if write else contextlib.nullcontext():
@@ -179,7 +179,7 @@ class LedgerFile:
             try:
                 with (
                     contextlib.closing(sqlite3.connect(partial, isolation_level=None)) as database,
-                    _transaction(database, "IMMEDIATE"),
+                    transaction(database, "IMMEDIATE"),
                 ):
                     for statement in _TABLES:
                         database.execute(f"CREATE TABLE {statement}")
@@ -456,7 +456,8 @@ def _sealing(database: sqlite3.Connection) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _transaction(database: sqlite3.Connection, kind: str) -> Iterator[None]:
+def transaction(database: sqlite3.Connection, kind: str) -> Iterator[None]:
+    """All that is done inside, or nothing. :param kind: "IMMEDIATE" to write, or "DEFERRED"."""
     database.execute(f"BEGIN {kind}")
     try:
         yield

@@ -8,11 +8,13 @@ import math
 from workbench import _numbers
 from workbench.ledger.budget import BudgetStatus, count
 from workbench.ledger.composition import TotalPrivacy
+from workbench.ledger.entries import CLONES, NAMESAKES, NOT_COMPARED, RELATED
 from workbench.ledger.renyi_filter import Cap
 from workbench.privacy.steps import NEIGHBOURS
 
 __all__ = [
     "EMPTY",
+    "also_counted",
     "cap_words",
     "count",
     "counted",
@@ -24,6 +26,12 @@ __all__ = [
 ]
 
 EMPTY = "-"  # of a cell
+_WHY = {
+    RELATED: "they were related in the ledger",
+    CLONES: "copies of one estimator were fitted there and here, so they share one cap",
+    NAMESAKES: "they have one name, and there is a cap",
+    NOT_COMPARED: "they were entered with another key, so it is unknown whether they share records",
+}
 
 
 def number(epsilon: float) -> str:
@@ -57,6 +65,14 @@ def counted(total: TotalPrivacy | None) -> str:
         if total.fits == 1
         else f"in {total.fits} fits, if their plans were fixed beforehand"
     )
+
+
+def also_counted(budget: BudgetStatus) -> list[str]:
+    """Which data sets share caps and totals with one, a sentence for each reason."""
+    names: dict[str, list[str]] = {}
+    for entry, why in budget.relatives:
+        names.setdefault(why, []).append(f"{entry.number} ({entry.name})")
+    return [f"Fits on {', '.join(sets)} count too: {_WHY[why]}." for why, sets in names.items()]
 
 
 def cap_words(cap: Cap) -> str:

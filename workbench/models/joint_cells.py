@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 __all__ = ["cells_of", "codes_of", "in_order", "mixed_table"]
 
 _SITE = "joint_probability"
-_SHOWN = ("probability", _SITE)
+_SHOWN = ("probability", _SITE)  # those of levels first
 _BINS = 10  # of a column of numbers
 _LEAST = 1e-30  # of a probability, whose logarithm is taken
 Marginals = str | Sequence[Sequence[str]] | None
@@ -46,13 +46,9 @@ Bins = int | Mapping[str, int | Sequence[float]]
 
 
 def _levels_of(name: str, column: Column, bins: Bins) -> dict[str, Any]:
-    """A column's name and levels: the features of each, by how much the first of them is spread
-    over a bin, and labels.
+    """A column's levels: the features of each, by how much the first of them is spread over a bin,
+    and labels.
     """
-    return {"name": name, **_coding_of(name, column, bins)}
-
-
-def _coding_of(name: str, column: Column, bins: Bins) -> dict[str, Any]:
     if isinstance(column, Numeric):
         return _of_numbers(name, column, bins)
     if isinstance(column, Boolean):
@@ -243,11 +239,6 @@ def _guide(x: jax.Array | None = None, num_records: int | None = None, **static:
     """Nothing to draw: the posterior follows from the release."""
 
 
-def _sort(draws: dict[str, np.ndarray], params: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """The probabilities of levels first."""
-    return {name: draws[name] for name in _SHOWN}
-
-
 def mixed_table(
     marginals: str | Sequence[Sequence[str]] | None = None,
     bins: int | Mapping[str, int | Sequence[float]] = _BINS,
@@ -342,7 +333,9 @@ def mixed_table(
         assert dataset.schema is not None
         columns = dataset.schema.columns
         names = list(columns)
-        levels = [_levels_of(name, column, counts) for name, column in columns.items()]
+        levels = [
+            {"name": name, **_levels_of(name, column, counts)} for name, column in columns.items()
+        ]
         return {
             "levels": levels,
             "cliques": [[names.index(name) for name in clique] for clique in names_of(dataset)],
@@ -371,7 +364,7 @@ def mixed_table(
         constants=constants,
         coordinates=coordinates,
         score=lambda target, predictions: {},
-        sort=_sort,
+        sort=lambda draws, params: {name: draws[name] for name in _SHOWN},
         options={"marginals": chosen, "bins": counts},
         table=CellTable(
             _SITE, functools.partial(mixed_table, bins=counts) if chosen is None else None

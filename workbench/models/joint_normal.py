@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 __all__ = ["normal_table"]
 
 _SITES = NormalTable("scaled_mean", "scaled_root")
-_SHOWN = ("mean", "covariance", "correlation")
+_SHOWN = ("mean", "covariance", "correlation")  # the sites in the columns' own units
 
 
 def _model(
@@ -59,11 +59,6 @@ def _model(
 
 def _guide(x: jax.Array | None = None, num_records: int | None = None, **static: object) -> None:
     """Nothing to draw: the posterior follows from the release."""
-
-
-def _sort(draws: dict[str, np.ndarray], params: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """The sites in the columns' own units."""
-    return {name: draws[name] for name in _SHOWN}
 
 
 def _check(dataset: Dataset) -> None:
@@ -117,6 +112,6 @@ def normal_table() -> Model:
         constants=_constants,
         coordinates=_coordinates,
         score=lambda target, predictions: {},
-        sort=_sort,
+        sort=lambda draws, params: {name: draws[name] for name in _SHOWN},
         table=_SITES,
     )

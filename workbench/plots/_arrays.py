@@ -27,8 +27,10 @@ class Shapes:
         *axes: str,
         at_least: float | None = None,
         at_most: float | None = None,
+        increases: bool = False,
     ) -> np.ndarray:
-        """``value`` as finite float64 of shape ``axes``, within the limits.
+        """``value`` as finite float64 of shape ``axes``, within the limits; of one axis also one
+        that ``increases``.
 
         :raises ArgumentError: otherwise.
         """
@@ -58,6 +60,8 @@ class Shapes:
                 value,
                 f"must be at most {at_most:g}, but contains {_first(array, array > at_most)}.",
             )
+        if increases and (np.diff(array) <= 0).any():
+            raise ArgumentError(name, value, "must increase.")
         return array
 
     def names(self, name: str, value: Sequence[str] | None, axis: str, prefix: str) -> list[str]:

@@ -73,10 +73,8 @@ def group_effects_figure(
         lines = Shapes()
         curves, at = (
             lines.array("fitted", fitted, "draws", "points"),
-            lines.array("grid", grid, "points"),
+            lines.array("grid", grid, "points", increases=True),
         )
-        if (np.diff(at) <= 0).any():
-            raise ArgumentError("grid", grid, "must increase.")
         axes.plot(
             at,
             curves.mean(axis=0),

@@ -77,14 +77,12 @@ def effect_figure(
         for value in values
     )
     positions = (
-        shapes.array("values", values, "values")
+        shapes.array("values", values, "values", increases=True)
         if is_numeric
         else np.arange(len(values), dtype=float)
     )
     if len(values) != array.shape[1]:
         raise ArgumentError("values", len(values), f"must be {array.shape[1]}, as in draws.")
-    if is_numeric and (np.diff(positions) <= 0).any():
-        raise ArgumentError("values", list(values), "must increase.")
     if not is_numeric and len(values) > _MOST_LEVELS:
         raise ArgumentError("values", len(values), f"must be at most {_MOST_LEVELS} levels.")
     words = f"mean and {100 * probability:g} % interval"
@@ -110,16 +108,7 @@ def effect_figure(
     if is_numeric:
         axes.set_xlim(positions[0], positions[-1])
     else:
-        label_ticks(
-            axes,
-            positions.tolist(),
-            short_names([str(value) for value in values], 60 // max(3, len(values)) + 6),
-            "x",
-        )
-        axes.set_xlim(-0.6, len(values) - 0.4)
-        axes.grid(visible=False, axis="x")
-        if len(values) > 8:
-            axes.tick_params(axis="x", labelrotation=45)
+        _label_levels(axes, [str(value) for value in values])
     legend_above(axes)
     return figure
 
@@ -259,13 +248,19 @@ def proportions_figure(
         color=COLOURS[1],
         label="observed",
     )
-    label_ticks(axes, kinds.tolist(), short_names(list(names), 60 // max(3, len(names)) + 6), "x")
-    if len(names) > 8:
-        axes.tick_params(axis="x", labelrotation=45)
-    axes.set(ylim=(0, 1.08 * max(high.max(), frequencies.max())), xlim=(-0.6, len(names) - 0.4))
-    axes.grid(visible=False, axis="x")
+    _label_levels(axes, list(names))
+    axes.set_ylim(0, 1.08 * max(high.max(), frequencies.max()))
     legend_above(axes)
     return figure
+
+
+def _label_levels(axes: Axes, names: list[str]) -> None:
+    """An x axis of levels at 0, 1, ..., whose names are upright only where there is room."""
+    label_ticks(axes, range(len(names)), short_names(names, 60 // max(3, len(names)) + 6), "x")
+    axes.set_xlim(-0.6, len(names) - 0.4)
+    axes.grid(visible=False, axis="x")
+    if len(names) > 8:
+        axes.tick_params(axis="x", labelrotation=45)
 
 
 def survival_check_figure(
@@ -298,10 +293,8 @@ def survival_check_figure(
     shapes = Shapes()
     ends = shapes.array("times", times, "records", at_least=0)
     is_event = shapes.array("observed", observed, "records", at_least=0, at_most=1)
-    at = shapes.array("grid", grid, "points", at_least=0)
+    at = shapes.array("grid", grid, "points", at_least=0, increases=True)
     lines = shapes.array("curves", curves, "draws", "points", at_least=0, at_most=1)
-    if (np.diff(at) <= 0).any():
-        raise ArgumentError("grid", grid, "must increase.")
     figure = new_figure(
         WIDTH, 3.9, title or "posterior predictive check: survival", use_line(label)
     )

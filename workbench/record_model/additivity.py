@@ -186,7 +186,12 @@ def _require_sums(model: RecordModel, key: Array, traced: _Traced) -> None:
     random = np.random.default_rng(0)
     evidence: dict[str, int] = {}
     for number in range(_MOST):
-        params = jax.tree.map(lambda leaf: _near(leaf, random), model.initial)
+        params = jax.tree.map(
+            lambda leaf: (
+                np.asarray(leaf) + (_SPREAD * random.normal(size=leaf.shape)).astype(leaf.dtype)
+            ),
+            model.initial,
+        )
         records = tuple(_made_up(model, random, number, traced.records))
         results = jax.tree.map(
             np.asarray, run(params, key, np.uint32(number), np.float32(rounding), records)
@@ -249,10 +254,6 @@ _KINDS = (
         else random.normal(9, 1, shape)
     ),
 )
-
-
-def _near(leaf: Array, random: np.random.Generator) -> np.ndarray:
-    return np.asarray(leaf) + (_SPREAD * random.normal(size=leaf.shape)).astype(leaf.dtype)
 
 
 # ---- what is compared ----------------------------------------------------------------------------

@@ -5,7 +5,7 @@ covered.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Literal, NamedTuple
+from typing import Literal
 
 from workbench import _html
 from workbench.privacy.guarantee import Guarantee, change_of
@@ -34,14 +34,6 @@ _INTRODUCTION = (
 Status = Literal["claimed", "not covered"]
 
 
-class Level(NamedTuple):
-    """A level of the pyramid. :param words: what is claimed, or what is not covered."""
-
-    name: str
-    status: Status
-    words: str
-
-
 def neighbours(fit: Guarantee) -> str:
     """Which data sets are adjacent, in a sentence or two."""
     most = "" if fit.max_rows is None else f" A {fit.unit} has at most {fit.max_rows} rows."
@@ -49,40 +41,40 @@ def neighbours(fit: Guarantee) -> str:
     return f"Adjacent data sets differ by {change} ({fit.relation}).{most}"
 
 
-def levels(fit: Guarantee, *, has_ledger: bool) -> Iterator[Level]:
-    """The levels of the pyramid, from the top down.
+def levels(fit: Guarantee, *, has_ledger: bool) -> Iterator[tuple[str, Status, str]]:
+    """(name, status, what is claimed or not covered) of the pyramid's levels, from the top down.
 
     :param has_ledger: whether ledger.json says what else was spent on the same records.
     """
-    yield Level("Epsilon and delta", "claimed", f"{fit.label(with_delta=True)}. {fit.in_brief()}")
-    yield Level("Unit of privacy", "claimed", f"Each {fit.unit}. {neighbours(fit)}")
-    yield Level("Composition within the release", "claimed", fit.composition())
+    yield ("Epsilon and delta", "claimed", f"{fit.label(with_delta=True)}. {fit.in_brief()}")
+    yield ("Unit of privacy", "claimed", f"Each {fit.unit}. {neighbours(fit)}")
+    yield ("Composition within the release", "claimed", fit.composition())
     if has_ledger:
-        yield Level("Composition with other releases", "claimed", _LEDGER)
+        yield ("Composition with other releases", "claimed", _LEDGER)
     else:
-        yield Level("Composition with other releases", "not covered", NO_LEDGER)
-    yield Level("Mechanism", "claimed", " ".join(fit.origin()))
-    yield Level("Implementation of noise", "claimed", NOISE)
+        yield ("Composition with other releases", "not covered", NO_LEDGER)
+    yield ("Mechanism", "claimed", " ".join(fit.origin()))
+    yield ("Implementation of noise", "claimed", NOISE)
     conditions = " ".join(fit.caveats) or "None."
-    yield Level("Conditions and public facts", "claimed", conditions)
-    yield Level(
+    yield ("Conditions and public facts", "claimed", conditions)
+    yield (
         "Utility and bias",
         "not covered",
         "Clipping and noise can move results, those of small groups most. The guarantee says "
         "nothing about that.",
     )
-    yield Level("Query model", "claimed", NOT_QUERIED)
-    yield Level("Trust model", "claimed", f"Central. {CENTRAL}")
-    yield Level("Timing and other side channels", "not covered", "How long the program runs.")
+    yield ("Query model", "claimed", NOT_QUERIED)
+    yield ("Trust model", "claimed", f"Central. {CENTRAL}")
+    yield ("Timing and other side channels", "not covered", "How long the program runs.")
     if fit.against_storage:
         words = "The order of reads of the encrypted file of records tells its storage nothing."
-        yield Level("Reads of the storage", "claimed", words)
-    yield Level(
+        yield ("Reads of the storage", "claimed", words)
+    yield (
         "Security and access",
         "not covered",
         "Who can read the records, the program's memory, its checkpoints and its keys.",
     )
-    yield Level(
+    yield (
         "Data collection",
         "not covered",
         "How the records were collected, by what consent, and what else they were used for.",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import yaml
 
@@ -18,32 +18,25 @@ __all__ = ["QUESTIONS", "answers_of", "ask", "checked", "questions", "write"]
 _SECTORS = ("Technology", "Healthcare", "Education", "Government", "Energy", "Finance")
 _REMEDY = "Write the answers into the file, which workbench release --describe FILE makes."
 
-
-class Question(NamedTuple):
-    """One question. :param is_needed: whether it must be answered."""
-
-    text: str
-    is_needed: bool = True
-
-
 QUESTIONS = {
-    "name": Question("Name of what is published"),
-    "data_curators": Question("Who publishes it; several names are separated by semicolons"),
-    "intended_use": Question("What it is to be used for"),
-    "data_product_region": Question("Which region the records describe, or whose laws apply"),
-    "publication_date": Question("Date of publication, as 2026-01-31"),
-    "data_product_sector": Question(f"Sector: {', '.join(_SECTORS)}; or nothing", False),
-    "actors": Question("Who may see it, who saw the records, and why they are trusted"),
-    "future_uses": Question("Whether more will be published about these records"),
-    "preparation": Question(
+    "name": "Name of what is published",
+    "data_curators": "Who publishes it; several names are separated by semicolons",
+    "intended_use": "What it is to be used for",
+    "data_product_region": "Which region the records describe, or whose laws apply",
+    "publication_date": "Date of publication, as 2026-01-31",
+    "data_product_sector": f"Sector: {', '.join(_SECTORS)}; or nothing",
+    "actors": "Who may see it, who saw the records, and why they are trusted",
+    "future_uses": "Whether more will be published about these records",
+    "preparation": (
         "What was done with the records before: cleaning, exploration, tuning; and whether that "
         "was private"
     ),
-    "protection": Question("How the records themselves are protected: storage and access"),
-    "justification": Question("Who chose epsilon, the unit and the model, and why"),
-    "registry_authors": Question("Who writes this entry; separated by semicolons"),
-    "sources": Question("Links to papers or pages about it; or nothing", False),
+    "protection": "How the records themselves are protected: storage and access",
+    "justification": "Who chose epsilon, the unit and the model, and why",
+    "registry_authors": "Who writes this entry; separated by semicolons",
+    "sources": "Links to papers or pages about it; or nothing",
 }
+_OPTIONAL = ("data_product_sector", "sources")  # which need no answer
 
 
 def questions() -> dict[str, str]:
@@ -52,7 +45,7 @@ def questions() -> dict[str, str]:
     >>> wb.releases.questions()["data_product_region"]
     'Which region the records describe, or whose laws apply'
     """
-    return {name: question.text for name, question in QUESTIONS.items()}
+    return dict(QUESTIONS)
 
 
 def checked(answers: Mapping[str, Any]) -> dict[str, str]:
@@ -67,7 +60,7 @@ def checked(answers: Mapping[str, Any]) -> dict[str, str]:
         if not isinstance(value, (str, int, float, datetime.date, type(None))):
             raise ArgumentError("describe", name, "must be text.")
     texts = {name: str(answers.get(name) or "").strip() for name in QUESTIONS}
-    missing = [name for name, text in texts.items() if QUESTIONS[name].is_needed and not text]
+    missing = [name for name, text in texts.items() if name not in _OPTIONAL and not text]
     if missing:
         raise ArgumentError(
             "describe",
@@ -123,13 +116,12 @@ def ask(file: Path, answer: Callable[[str], str] | None) -> None:
             write(file, answers)
         return
     for name, question in QUESTIONS.items():
-        if name in answers and (answers[name] or not question.is_needed):
+        is_needed = name not in _OPTIONAL
+        if name in answers and (answers[name] or not is_needed):
             continue
-        text = answer(f"{question.text}: ").strip()
-        while (question.is_needed and not text) or (text and (problem := _problem(name, text))):
-            text = answer(
-                f"{problem if text else 'An answer is needed.'} {question.text}: "
-            ).strip()
+        text = answer(f"{question}: ").strip()
+        while (is_needed and not text) or (text and (problem := _problem(name, text))):
+            text = answer(f"{problem if text else 'An answer is needed.'} {question}: ").strip()
         answers[name] = text
         write(file, answers)
 
@@ -138,9 +130,9 @@ def write(file: Path, answers: Mapping[str, Any]) -> None:
     """Write the answers, with their questions as comments."""
     lines = ["# What only you can say about the release, for its entry in a registry."]
     for name, question in QUESTIONS.items():
-        if name in answers or question.is_needed or not answers:
+        if name in answers or name not in _OPTIONAL or not answers:
             value = yaml.safe_dump({name: answers.get(name, "")}, allow_unicode=True, width=88)
-            lines.append(f"# {question.text}\n{value.rstrip()}")
+            lines.append(f"# {question}\n{value.rstrip()}")
     try:
         file.write_text("\n".join(lines) + "\n", encoding="utf-8")
     except OSError as error:

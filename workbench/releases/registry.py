@@ -180,8 +180,9 @@ def deployment(
         raise _validate.ArgumentError("result", repr(result), "has noise that follows from a seed.")
     said = description.answers_of(describe)
     year = said["publication_date"][:4]
+    title = f"{said['name']} {_names(said['data_curators'])[0]} {year}"
     return {
-        "url_slug": _slug(f"{said['name']} {_names(said['data_curators'])[0]} {year}"),
+        "url_slug": re.sub(r"[^a-z0-9]+", "-", title.lower()).strip("-") or "release",
         "status": "Draft",
         "tier": 3,
         "deployment": {
@@ -199,10 +200,6 @@ def deployment(
 def text_of(entry: Mapping[str, Any]) -> str:
     """An entry as the file that is sent to the registry."""
     return yaml.safe_dump(dict(entry), sort_keys=False, allow_unicode=True, width=100)
-
-
-def _slug(text: str) -> str:
-    return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-") or "release"
 
 
 def _names(text: str) -> list[str]:

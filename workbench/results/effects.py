@@ -154,7 +154,7 @@ def effects(
         )
     series = classes or tuple(map(str, lines)) or ("",)
     names = {column: chosen} | ({by or "class": series} if len(series) > 1 or by else {})
-    table = interval_table(draws, list(names), itertools.product(*names.values()), interval, kind)
+    table = interval_table(draws, names, interval, kind)
     return Effects(column, chosen, series, draws, fixed, *_facts(result, table, interval))
 
 
@@ -182,9 +182,7 @@ def comparisons(
     words = tuple(f"{chosen[later]} - {chosen[first]}" for first, later in pairs)
     series = classes or ("",)
     names = {"difference": words} | ({"class": series} if len(series) > 1 else {})
-    table = interval_table(
-        differences, list(names), itertools.product(*names.values()), interval, kind
-    )
+    table = interval_table(differences, names, interval, kind)
     table["share above 0"] = np.mean(differences > 0, axis=0).ravel()
     return Comparisons(column, words, series, differences, fixed, *_facts(result, table, interval))
 
@@ -200,7 +198,7 @@ def intervals(
     classes = _classes(result, draws)
     index = records.index if isinstance(records, pd.DataFrame) else range(draws.shape[1])
     names = {"record": index} | ({"class": classes} if classes else {})
-    return interval_table(draws, list(names), itertools.product(*names.values()), interval, kind)
+    return interval_table(draws, names, interval, kind)
 
 
 # ---- rows of declarations ------------------------------------------------------------------------
@@ -237,8 +235,7 @@ def _middle(column: Column) -> Any:
     or no.
     """
     if isinstance(column, Numeric):
-        middle = column.low / 2 + column.high / 2
-        return float(np.floor(middle)) if column.whole else middle
+        return float(np.floor(column.middle)) if column.whole else column.middle
     return False if isinstance(column, Boolean) else column.reference or column.labels[0]
 
 
@@ -459,10 +456,13 @@ def _classes(result: FitResult, draws: np.ndarray) -> tuple[str, ...]:
 
 
 def interval_table(
-    draws: np.ndarray, names: list[str], rows: Iterable[Any], interval: float, kind: str
+    draws: np.ndarray, axes: Mapping[str, Iterable[Any]], interval: float, kind: str
 ) -> pd.DataFrame:
-    """Mean, sd and interval of each entry behind the axis of draws."""
+    """Mean, sd and interval of each entry behind the axis of draws.
+
+    :param axes: the entries' names along each further axis.
+    """
     flat = draws.reshape(len(draws), -1)
-    index = pd.MultiIndex.from_tuples(list(rows), names=names)
-    entries = index if len(names) > 1 else index.get_level_values(0)
+    index = pd.MultiIndex.from_product(axes.values(), names=list(axes))
+    entries = index if len(axes) > 1 else index.get_level_values(0)
     return summaries.moments(flat, range(len(entries)), interval, kind).set_axis(entries, axis=0)

@@ -31,28 +31,32 @@ _MADE = "posterior draws, independent in the guide: none of these correlations w
 
 def pictures(result: FitResult) -> dict[str, Callable[..., Figure]]:
     """``{name: picture(dataset or None) -> Figure}``."""
-    figures: dict[str, Callable[..., Figure]] = {"curves": functools.partial(_curves, result)}
-    model_pictures = result.predictor.model.pictures if result.model_is_known else {}
-    if result.draws and "coefficients" not in model_pictures:  # which are a forest of their own
-        figures["forest"] = functools.partial(_forest, result)
+    figures: dict[str, Callable[[FitResult, Dataset | None], Figure]] = {
+        "curves": lambda result, _: plots.training_figure(result)
+    }
+    model = result.predictor.model if result.model_is_known else None
+    if result.draws and (model is None or "coefficients" not in model.pictures):
+        # coefficients are a forest of their own
+        figures["forest"] = lambda result, _: plots.forest_figure(
+            result.summary_table().iloc[:, :4], result.release_label
+        )
     if result.draws and not result.quantities_are_independent:
-        figures["pairs"] = functools.partial(_pairs, result)
+        figures["pairs"] = _pairs
     if result.gradient_norms is not None:
-        figures["clipping"] = functools.partial(_clipping, result)
-    if result.model_is_known:
-        model = result.predictor.model
+        figures["clipping"] = _clipping
+    if model is not None:
         if _regression(result) is not None:
-            figures["check"] = functools.partial(_check_of_response, result)
+            figures["check"] = _check_of_response
         elif (
             model.predict is not None
             and len(result.data["arrays"]) > 1
             and len(result.data["classes"]) == 2
         ):
-            figures["check"] = functools.partial(_check_of_probabilities, result)
+            figures["check"] = _check_of_probabilities
         elif result.data["arrays"] == ["x"] and not result.data["image_shape"]:
-            figures["check"] = functools.partial(_check_of_points, result)
-        figures |= {name: functools.partial(draw, result) for name, draw in model.pictures.items()}
-    return figures
+            figures["check"] = _check_of_points
+        figures |= model.pictures
+    return {name: functools.partial(draw, result) for name, draw in figures.items()}
 
 
 def records_of(result: FitResult, data: Dataset | pd.DataFrame | None) -> Dataset | None:
@@ -80,14 +84,6 @@ def _regression(result: FitResult) -> Any:
     """The columns of a formula; None for other models."""
     model = formula_of(result)
     return None if model is None else model.columns
-
-
-def _curves(result: FitResult, data: Dataset | None) -> Figure:
-    return plots.training_figure(result)
-
-
-def _forest(result: FitResult, data: Dataset | None) -> Figure:
-    return plots.forest_figure(result.summary_table().iloc[:, :4], result.release_label)
 
 
 def _clipping(result: FitResult, data: Dataset | None) -> Figure:

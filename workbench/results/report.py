@@ -81,7 +81,9 @@ def render(result: FitResult) -> str:
         summary=summary_rows(result),
         coefficients=coefficient_rows(result),
         curves=_picture(result, "curves") if result.history else None,
-        diagram=_diagram(result),
+        diagram=_image("diagram", lambda: description.diagram(result))
+        if result.model_is_known
+        else None,
         distributions=_distributions(result),
         own_picture=_own_picture(result),
         norms=_picture(result, "clipping") if result.gradient_norms else None,
@@ -147,10 +149,6 @@ def _own_picture(result: FitResult) -> _Image | None:
     for name in result.predictor.model.pictures:
         return _picture(result, name)
     return None
-
-
-def _diagram(result: FitResult) -> _Image | None:
-    return _image("diagram", lambda: description.diagram(result)) if result.model_is_known else None
 
 
 # ---- tables --------------------------------------------------------------------------------------

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -126,7 +125,7 @@ def survival(
             remedy="Fit the table with more bins of the time.",
         )
     names = {time: values} | ({by: groups} if by is not None else {})
-    table = interval_table(curves, list(names), itertools.product(*names.values()), interval, kind)
+    table = interval_table(curves, names, interval, kind)
     return SurvivalCurves(
         column=time,
         values=values,

@@ -314,7 +314,7 @@ def _work(
     if file is not None:
         files.run_source(file)
     runs = pickle.loads(packed) if isinstance(packed, bytes) else packed
-    device = device_named(device_name)
+    device = device_named("device", device_name)
     local_runs = [
         dataclasses.replace(run, spec=dataclasses.replace(run.spec, devices=(device,)))
         for run in runs

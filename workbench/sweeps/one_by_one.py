@@ -5,7 +5,6 @@ steps.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING
 
 import jax
 import numpy as np
@@ -13,7 +12,7 @@ import numpy as np
 from workbench import _compiled
 from workbench.clipping.separation import PrivacyModelError
 from workbench.fitting.baseline import noiseless, noiseless_hyper
-from workbench.fitting.evaluation import evaluation_key, metrics_of
+from workbench.fitting.evaluation import evaluation_key
 from workbench.fitting.functions import CompiledFunctions
 from workbench.inference.bringing import require_room
 from workbench.inference.checkpoint import by_name
@@ -24,10 +23,7 @@ from workbench.inference.step import PrivateStep
 from workbench.inference.training import run as run_training
 from workbench.inference.training import to_the_end
 from workbench.sweeps.request import DP, NON_PRIVATE
-from workbench.sweeps.running import SMALL_ENOUGH, Finished, Outcome, Run, are_public
-
-if TYPE_CHECKING:
-    from jaxtyping import PyTree
+from workbench.sweeps.running import SMALL_ENOUGH, Finished, Outcome, Run, are_public, scores_of
 
 __all__ = ["run_one_by_one"]
 
@@ -110,29 +106,18 @@ def _outcome(
     functions = CompiledFunctions(step, spec)
     is_stored = run.method == DP and sum(array.size for array in params.values()) <= SMALL_ENOUGH
     metrics, message = (
-        _scores(run, held_out, functions, at_end, key) if spec.shows_metrics else ({}, "")
+        scores_of(
+            spec,
+            held_out,
+            lambda: functions.compute(
+                at_end, jax.device_put(held_out, spec.device), evaluation_key(key)
+            ),
+        )
+        if spec.shows_metrics
+        else ({}, "")
     )
     arrays = params | arrays_of(jax.device_get(end.moments)) if is_stored else None
     outcome = Outcome(run.key, "done", message, metrics, arrays, last.seconds)
     if run.method != DP or run.plan is None:
         return outcome
     return Finished(spec, run.plan, key, functions, at_end).scored(outcome)
-
-
-def _scores(
-    run: Run,
-    held_out: tuple[np.ndarray, ...],
-    functions: CompiledFunctions,
-    params: PyTree,
-    key: jax.Array,
-) -> tuple[dict[str, float], str]:
-    """(metrics, what went wrong with them)."""
-    spec = run.spec
-    try:
-        on_device = jax.device_put(held_out, spec.device)
-        outputs = functions.compute(params, on_device, evaluation_key(key))
-        return metrics_of(spec.model, held_out[-1], outputs), ""
-    except (
-        Exception
-    ) as error:  # an error in a model's own score must not lose what epsilon was spent on
-        return {}, f"metrics could not be computed ({type(error).__name__}: {error})."

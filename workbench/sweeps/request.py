@@ -7,20 +7,28 @@ from __future__ import annotations
 import functools
 import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import KW_ONLY, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
 from workbench import _validate
 from workbench.data import Dataset
 from workbench.data.look import Look
-from workbench.fitting.settings import LedgerSettings, Shared, about, default_of, described, setting
+from workbench.fitting.settings import (
+    LedgerSettings,
+    Noted,
+    Shared,
+    about,
+    default_of,
+    described,
+    setting,
+)
 from workbench.models import Model
 from workbench.models.registry import AnyModel, as_model
 from workbench.record_model.estimators import ESTIMATORS
 from workbench.sweeps.store import Store
 
-__all__ = ["BASELINES", "LISTS", "METHODS", "MOST_FITS", "USUAL", "SweepRequest"]
+__all__ = ["BASELINES", "LISTS", "METHODS", "MOST_FITS", "USUAL", "SweepRequest", "Swept"]
 
 DP, NON_PRIVATE, POOLED = METHODS = ("dp-vi", "non-private", "scikit-learn")
 BASELINES = {
@@ -124,7 +132,9 @@ def _several(name: str, help: str = "") -> Any:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class _OfRecords(LedgerSettings, Shared):
+class Swept(Noted):
+    """What a sweep goes over, as its callers name it; checked by a ``SweepRequest``."""
+
     model: AnyModel | None = setting(None, "a name, a NumPyro function or a ``Model``")
     data: str | Dataset | Callable[..., Dataset] | None = setting(
         None,
@@ -132,14 +142,7 @@ class _OfRecords(LedgerSettings, Shared):
         "``num_records=``), which then differ from seed to seed",
         _data,
     )
-
-
-@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
-class SweepRequest(_OfRecords):
-    """What a caller asks a sweep for. Every list is a tuple of checked values
-    after construction.
-    """
-
+    _: KW_ONLY
     epsilons: Sequence[float] | float = field(metadata=_list_of("epsilon"))
     iterations: Sequence[int | None] | int | None = _several("iterations")
     num_records: Sequence[int | None] | int | None = _several(
@@ -167,16 +170,24 @@ class SweepRequest(_OfRecords):
             name, entries, functools.partial(_validate.choice, options=BASELINES)
         ),
     )
+    store: str | Path | Store | None = setting(
+        None,
+        "SQLite file that keeps finished fits; fits that are in it are not run again",
+        otherwise="kept in memory",
+    )
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class SweepRequest(Swept, LedgerSettings, Shared):
+    """What a caller asks a sweep for. Every list is a tuple of checked values
+    after construction.
+    """
+
     devices: Any = setting(
         None,
         "devices of this machine over which fits that are stepped together are spread: how many, "
         "all, or a list of names",
         otherwise="device alone",
-    )
-    store: str | Path | Store | None = setting(
-        None,
-        "SQLite file that keeps finished fits; fits that are in it are not run again",
-        otherwise="kept in memory",
     )
 
     def __post_init__(self) -> None:

@@ -52,6 +52,7 @@ __all__ = [
     "groups_of",
     "plan_of",
     "run_group",
+    "scores_of",
 ]
 
 _MOST_LANES = 256
@@ -440,22 +441,15 @@ class _Group:
     def _scores(
         self, runs: Sequence[Run], outputs: Outputs, finite: Sequence[bool]
     ) -> list[tuple[dict[str, float], str]]:
-        """(metrics, what went wrong with them) for each run."""
-        scores = []
-        for index, (run, sound) in enumerate(zip(runs, finite, strict=True)):
-            try:
-                lane_outputs = jax.tree.map(lambda output, index=index: output[index], outputs)
-                target = np.asarray(run.spec.data.evaluation[-1])
-                scores.append(
-                    (metrics_of(run.spec.model, target, lane_outputs) if sound else {}, "")
-                )
-            except (
-                Exception
-            ) as error:  # an error in a model's own score must not lose what epsilon was spent on
-                scores.append(
-                    ({}, f"metrics could not be computed ({type(error).__name__}: {error}).")
-                )
-        return scores
+        """``scores_of`` each run; nothing of those whose parameters are not finite."""
+        lanes = [
+            functools.partial(jax.tree.map, lambda output, lane=lane: output[lane], outputs)
+            for lane in range(len(runs))
+        ]
+        return [
+            scores_of(run.spec, run.spec.data.evaluation, outputs_of) if sound else ({}, "")
+            for run, outputs_of, sound in zip(runs, lanes, finite, strict=True)
+        ]
 
     @functools.cached_property
     def _evaluate(self) -> Callable[..., Any]:
@@ -472,6 +466,18 @@ class _Group:
             return jax.lax.map(one, (params, keys, constants, None if shared else records))
 
         return all_lanes
+
+
+def scores_of(
+    spec: FitSpec, evaluation: Sequence[np.ndarray], outputs: Callable[[], Outputs]
+) -> tuple[dict[str, float], str]:
+    """(metrics, what went wrong with them): an error in a model's own score must not lose what
+    epsilon was spent on.
+    """
+    try:
+        return metrics_of(spec.model, np.asarray(evaluation[-1]), outputs()), ""
+    except Exception as error:
+        return {}, f"metrics could not be computed ({type(error).__name__}: {error})."
 
 
 def _same_arrays(arrays: Sequence[np.ndarray], references: Sequence[np.ndarray]) -> bool:

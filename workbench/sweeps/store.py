@@ -36,7 +36,7 @@ import numpy as np
 from workbench import _validate
 from workbench._keys import make_key, read_key
 from workbench.ledger import owners
-from workbench.ledger.file import digest_of
+from workbench.ledger.file import digest_of, transaction
 from workbench.privacy.guarantee import Guarantee
 
 __all__ = ["COLUMNS", "LOST", "Claim", "Store", "key_path"]
@@ -426,17 +426,12 @@ class Store:
         """A transaction. :raises OSError: with the file's name, if it cannot be written."""
         with self._lock:
             try:
-                self._database.execute("BEGIN IMMEDIATE")
-                yield self._database
-                self._database.execute("COMMIT")
+                with transaction(self._database, "IMMEDIATE"):
+                    yield self._database
             except sqlite3.Error as error:
                 raise OSError(
                     f"{self.path}: the fits of the sweep could not be written ({error})."
                 ) from error
-            finally:
-                with contextlib.suppress(sqlite3.Error):
-                    if self._database.in_transaction:
-                        self._database.execute("ROLLBACK")
 
     @contextlib.contextmanager
     def _reading(self) -> Iterator[sqlite3.Connection]:

@@ -9,24 +9,22 @@ import functools
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 from workbench import _validate
 from workbench.clipping.separation import PrivacyModelError
-from workbench.data import Dataset
 from workbench.fitting.fits import DeltaWarning
 from workbench.fitting.groups import Execution, Privacy, Training, flattened, is_a, of
 from workbench.fitting.settings import AUTO, Noted, setting, takes
 from workbench.fitting.spec import FitSpec, resolve
 from workbench.ledger.ledger import Ledger
 from workbench.ledger.reservation import Reservation, id_of, ledger_for
-from workbench.models.registry import AnyModel
 from workbench.privacy.guarantee import Guarantee
 from workbench.sweeps.grid import Cell, Grid
 from workbench.sweeps.prepared import BudgetError, PreparedSweep, Progress, now, total_spent
-from workbench.sweeps.request import DP, POOLED, SweepRequest
+from workbench.sweeps.request import DP, POOLED, SweepRequest, Swept
 from workbench.sweeps.result import SweepResult
 from workbench.sweeps.running import Run, plan_of
 from workbench.sweeps.store import COLUMNS, Store
@@ -35,7 +33,9 @@ __all__ = ["BudgetError", "PreparedSweep", "Progress", "prepare", "progress_bar"
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
-class _Sweep(SweepRequest):
+class _RunOptions(Noted):
+    """How a sweep is run that was prepared."""
+
     accept_total_epsilon: float | None = setting(
         None, "on private records, run if all fits of the sweep together spend at most this epsilon"
     )
@@ -50,6 +50,10 @@ class _Sweep(SweepRequest):
     on_progress: Callable[[Progress], None] | None = setting(
         None, "called with ``Progress``", _validate.function, otherwise="a progress bar is shown"
     )
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class _Sweep(_RunOptions, SweepRequest):
     stop: Callable[[], bool] = setting(
         lambda: False,
         "called about twice a second; True ends the sweep and keeps what is finished",
@@ -57,28 +61,12 @@ class _Sweep(SweepRequest):
     )
 
 
-@dataclass(frozen=True, eq=False, repr=False)
-class PrepareArguments(Noted):
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class PrepareArguments(Swept):
     """The arguments of ``prepare``: what is swept, and settings of all fits in groups."""
 
-    model: AnyModel | None = of("model", SweepRequest)
-    data: str | Dataset | Callable[..., Dataset] | None = of("data", SweepRequest)
-    _: KW_ONLY
-    epsilons: Sequence[float] | float = of("epsilons", SweepRequest)
-    iterations: Sequence[int | None] | int | None = of("iterations", SweepRequest)
-    num_records: Sequence[int | None] | int | None = of("num_records", SweepRequest)
-    samplers: Sequence[str] | str = of("samplers", SweepRequest)
-    clips: Sequence[float | str | None] | float | str | None = of("clips", SweepRequest)
-    learning_rates: Sequence[float | None] | float | None = of("learning_rates", SweepRequest)
-    sampling_rates: Sequence[float | None] | float | None = of("sampling_rates", SweepRequest)
-    batch_sizes: Sequence[int | None] | int | None = of("batch_sizes", SweepRequest)
-    estimators: Sequence[str] | str | None = of("estimators", SweepRequest)
-    models: Sequence[AnyModel] = of("models", SweepRequest)
-    seeds: int | Sequence[int] = of("seeds", SweepRequest)
-    baselines: Sequence[str] = of("baselines", SweepRequest)
     delta: float | None = of("delta")
     ledger: Any = of("ledger")
-    store: str | Path | Store | None = of("store", SweepRequest)
     privacy: Privacy = setting(
         Privacy(), f"of all fits, {Privacy.help()}", is_a(Privacy), changes_guarantee=True
     )
@@ -94,13 +82,8 @@ class PrepareArguments(Noted):
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
-class SweepArguments(PrepareArguments):
+class SweepArguments(_RunOptions, PrepareArguments):
     """The arguments of ``sweep``."""
-
-    accept_total_epsilon: float | None = of("accept_total_epsilon", _Sweep)
-    executor: Any = of("executor", _Sweep)
-    max_lanes: int | None = of("max_lanes", _Sweep)
-    on_progress: Callable[[Progress], None] | None = of("on_progress", _Sweep)
 
 
 @takes(PrepareArguments)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import importlib
 import zipfile
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -15,7 +14,7 @@ import numpy as np
 from workbench import _validate
 from workbench._lazy import pd
 from workbench.data.csv_files import csv_parts
-from workbench.data.files import text_columns
+from workbench.data.files import of_parquet, text_columns
 from workbench.data.schema import with_index
 from workbench.data.tables import named_columns
 from workbench.data.units import named_array
@@ -44,20 +43,10 @@ def parts_of(path: Path, options: Mapping[str, Any], rows: int) -> Iterator[pd.D
 
 
 def _parquet_parts(path: Path, rows: int, labels: Sequence[Any]) -> Iterator[pd.DataFrame]:
-    file = existing(path)
-    try:
-        arrow, parquet = (importlib.import_module(name) for name in ("pyarrow", "pyarrow.parquet"))
-    except ImportError:
-        raise _validate.ArgumentError(
-            "path", str(path), "is a Parquet file, which needs a package: pip install pyarrow."
-        ) from None
-    opened = read_or_refuse(path, "Parquet", lambda: parquet.ParquetFile(file))
-    with opened:
+    with of_parquet(path, lambda parquet, file: parquet.ParquetFile(file)) as opened:
         batches = opened.iter_batches(batch_size=rows)
         while (batch := read_or_refuse(path, "Parquet", lambda: next(batches, None))) is not None:
-            yield with_index(arrow.Table.from_batches([batch]).to_pandas(), labels).reset_index(
-                drop=True
-            )
+            yield with_index(batch.to_pandas(), labels).reset_index(drop=True)
 
 
 def _npz_parts(path: Path, rows: int, unit_id: Hashable) -> Iterator[pd.DataFrame]:

@@ -32,6 +32,7 @@ __all__ = [
     "say",
     "section",
     "set_style",
+    "show_problems",
     "styled",
     "text",
 ]
@@ -209,6 +210,25 @@ class Field:
             self._is_offering = False
         if self.value != before:
             self._react()
+
+
+def show_problems(
+    by_name: Mapping[str, Field], problems: Mapping[str, str], elsewhere: widgets.HTML
+) -> None:
+    """Show each problem beside its field, and hide the others.
+
+    :param by_name: the fields by the arguments that they set. :param problems: by argument.
+    :param elsewhere: a ``line`` for those of arguments without a field; "" is none's.
+    """
+    beside = {by_name[name]: text for name, text in problems.items() if name in by_name}
+    for field in dict.fromkeys(by_name.values()):
+        field.show_error(beside.get(field, ""))
+    without_field = [
+        f"{name}: {text}" if name else text
+        for name, text in problems.items()
+        if name not in by_name
+    ]
+    say(elsewhere, "".join(map(markup.problem, without_field)))
 
 
 def text(name: str, label: str, value: str = "", *, placeholder: str = "", help: str = "") -> Field:

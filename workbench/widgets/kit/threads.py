@@ -27,7 +27,8 @@ def background(
         try:
             work()
         finally:
-            _running[threading.current_thread()] = _nothing  # ``stop`` may keep large objects alive
+            # ``stop`` may keep large objects alive
+            _running[threading.current_thread()] = lambda: None
 
     for ended in [
         thread for thread in list(_running) if thread.ident is not None and not thread.is_alive()
@@ -75,10 +76,6 @@ class Stoppable:
     def wait(self, timeout: float | None = None) -> bool:
         """Wait for the end; return False after ``timeout`` seconds."""
         return self._ended.wait(timeout)
-
-
-def _nothing() -> None:
-    pass
 
 
 @atexit.register

@@ -18,7 +18,6 @@ from workbench import _numbers
 from workbench._validate import ArgumentError
 from workbench.data import Dataset
 from workbench.ledger.budget import BudgetStatus, CapError
-from workbench.ledger.entries import CLONES, NAMESAKES, NOT_COMPARED, RELATED
 from workbench.ledger.ledger import DatasetId
 from workbench.privacy.guarantee import Guarantee
 from workbench.widgets.kit import fields, markup
@@ -38,12 +37,6 @@ _DISMISSED = set[Path]()  # folders of runs that no screen of this process offer
 _QUIET_SECONDS = (
     120  # without a new checkpoint, after which a run that is in no ledger counts as ended
 )
-_SHARED = {
-    RELATED: "they were related in the ledger",
-    CLONES: "copies of one estimator were fitted to them, so they share one cap",
-    NAMESAKES: "they have one name, and there is a cap",
-    NOT_COMPARED: "they were entered with another key, so it is unknown whether they share records",
-}
 
 
 class Seen(NamedTuple):
@@ -321,9 +314,7 @@ class LedgerPanel:
 
     def show_problems(self, problems: dict[str, str]) -> None:
         """Show what is wrong with the ledger, the reason or a run to resume."""
-        self.reason.show_error(problems.get("over_cap", ""))
-        lines = [f"{name}: {text}" for name, text in problems.items() if name != "over_cap"]
-        fields.say(self._problem, "".join(map(markup.problem, lines)))
+        fields.show_problems({"over_cap": self.reason}, problems, self._problem)
 
     def enable(self, enabled: bool) -> None:
         """Enable or disable the buttons that resume a fit."""
@@ -365,13 +356,7 @@ def _said(budget: BudgetStatus, fit: Guarantee, is_refused: bool, over_cap: str 
                 f"{fit_with} these settings is refused, because it would exceed the cap."
             )
         )
-    related: dict[str, list[str]] = {}
-    for entry, why in budget.relatives:
-        related.setdefault(why, []).append(f"{entry.number} ({entry.name})")
-    lines += [
-        markup.sentence(f"Fits on {', '.join(names)} count too: {_SHARED[why]}.")
-        for why, names in related.items()
-    ]
+    lines += map(markup.sentence, words.also_counted(budget))
     return "".join([*lines, *map(markup.quiet, budget.cautions())])
 
 

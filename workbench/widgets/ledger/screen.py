@@ -360,14 +360,7 @@ class Ledger(Screen):
 
     def _say_problems(self, problems: Mapping[str, str]) -> None:
         """Show each problem beside its field, and the others below the table."""
-        for name, field in self._fields.items():
-            field.show_error(problems.get(name, ""))
-        lines = [
-            f"{name}: {text}" if name else text
-            for name, text in problems.items()
-            if name not in self._fields
-        ]
-        fields.say(self.message, "".join(map(markup.problem, lines)))
+        fields.show_problems(self._fields, problems, self.message)
 
 
 def _problems(error: Exception) -> dict[str, str]:

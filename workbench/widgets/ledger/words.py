@@ -11,6 +11,7 @@ from workbench.ledger.entries import Entry, Spend
 from workbench.ledger.ledger import LedgerError
 from workbench.ledger.words import (
     EMPTY,
+    also_counted,
     cap_words,
     count,
     counted,
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 __all__ = [
     "EMPTY",
     "REMEDIES",
+    "also_counted",
     "cap_bar",
     "cap_words",
     "count",

@@ -137,18 +137,10 @@ class RangesPanel:
             the end.
         """
         plural = {single: name for name, single in LISTS.items()} | {"sampler": "samplers"}
-        remaining = {plural.get(name, name): problem for name, problem in problems.items()}
-        for name, field in self.fields.items():
-            field.show_error(remaining.pop(name, ""))
-        if (
-            any(field.error for name, field in self.fields.items() if name not in MAIN)
-            or "samplers" in remaining
-        ):
+        of_sweep = {plural.get(name, name): problem for name, problem in problems.items()}
+        fields.show_problems(self.fields, of_sweep, self._others)
+        if of_sweep.keys() & {*self.fields, "samplers"} - {*MAIN}:
             self._on_hidden_problem()
-        fields.say(
-            self._others,
-            "".join(markup.problem(f"{name}: {problem}") for name, problem in remaining.items()),
-        )
 
     def knows(self, name: str) -> bool:
         """Whether a problem with this argument is shown here."""

@@ -256,18 +256,8 @@ class PrivacyPanel:
         :param problems: ``{argument: what is wrong with it}``; those of arguments without a field
             are shown below epsilon.
         """
-        by_field = {
-            self._fields[name]: problem
-            for name, problem in problems.items()
-            if name in self._fields
-        }
-        for field in dict.fromkeys(self._fields.values()):
-            field.show_error(by_field.get(field, ""))
-        lines = [
-            f"{name}: {problem}" for name, problem in problems.items() if name not in self._fields
-        ]
-        fields.say(self._other_problems, "".join(map(markup.problem, lines)))
-        if set(by_field) - {self.epsilon, self.delta, self.iterations}:
+        fields.show_problems(self._fields, problems, self._other_problems)
+        if problems.keys() & self._fields.keys() - {"epsilon", "delta", "iterations"}:
             self._on_hidden_problem()
 
     # ---- consequences ----------------------------------------------------------------------------

@@ -7,7 +7,7 @@ import shutil
 import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import ipywidgets as widgets
 
@@ -51,6 +51,7 @@ PICTURES = {
     "picture (SVG)": ("svg", "image/svg+xml"),
     "picture (PDF)": ("pdf", "application/pdf"),
 }
+T = TypeVar("T")
 _PICTURE_WIDTH = 700
 _NAMED = 2  # coefficients in a sentence
 _NOTHING_LEARNT = markup.fact("Learnt", "Nothing yet")
@@ -221,12 +222,7 @@ class ResultPanel:
         dataset = self._dataset
         self.drawing.value = markup.quiet(f"drawing {name}...")
 
-        def draw() -> str:
-            return picture_of(result, name, dataset)
-
         def done(picture: str | Exception) -> None:
-            if result is not self._result:
-                return
             if isinstance(picture, Exception):
                 self.drawing.value, self.image.value = (
                     markup.problem(f"{name} cannot be drawn: {picture}"),
@@ -236,7 +232,16 @@ class ResultPanel:
                 self.image.value = markup.scrolls(picture, name, "overflow-x:auto")
                 self.drawing.value = ""
 
-        self._latest.ask(draw, done)
+        self._ask(self._latest, lambda: picture_of(result, name, dataset), done)
+
+    def _ask(
+        self, latest: Latest, work: Callable[[], T], done: Callable[[T | Exception], None]
+    ) -> None:
+        """Ask ``latest`` for ``work`` on the result that is shown now; nothing is done with what it
+        makes once another is shown.
+        """
+        result = self._result
+        latest.ask(work, lambda made: done(made) if result is self._result else None)
 
     def _make_file(self) -> None:
         kind, result = self.kind.value, self._result
@@ -253,8 +258,6 @@ class ResultPanel:
         self.link.value = markup.quiet("making the file...")
 
         def done(made: tuple[str, bytes, str] | Exception) -> None:
-            if result is not self._result:
-                return
             if isinstance(made, Exception):
                 self.link.value = markup.problem(f"The file cannot be made: {made}")
             elif len(made[1]) > _LARGEST_LINK:
@@ -267,7 +270,7 @@ class ResultPanel:
                 size = f"{count(max(1, len(content) // 1024))} KiB"
                 self.link.value = markup.download(f"Download {name} ({size})", name, content, media)
 
-        self._files.ask(build, done)
+        self._ask(self._files, build, done)
 
     def _path(self) -> Path | None:
         """Where to write; None, with an error beside the field, if nothing is typed."""
@@ -296,12 +299,7 @@ class ResultPanel:
         if path is None:
             return
         self.saved.value = markup.quiet("writing the release...")
-
-        def done(made: Path | Exception) -> None:
-            if result is self._result:
-                self._say_saved(made)
-
-        self._files.ask(lambda: release(result, path, ledger=result.ledger), done)
+        self._ask(self._files, lambda: release(result, path, ledger=result.ledger), self._say_saved)
 
     def _say_saved(self, made: Path | Exception) -> None:
         self.saved.value = (
@@ -332,15 +330,13 @@ class ResultPanel:
             return twins.save(Path(f"{name}_twins").expanduser()), twins.cautions
 
         def done(saved: tuple[Path, list[str]] | Exception) -> None:
-            if result is not self._result:
-                return
             if isinstance(saved, Exception):
                 self.twins_saved.value = markup.problem(f"Twins cannot be saved: {saved}")
             else:
                 cautions = "".join(map(markup.problem, saved[1]))
                 self.twins_saved.value = markup.quiet(f"saved in {saved[0]}") + cautions
 
-        self._files.ask(save, done)
+        self._ask(self._files, save, done)
 
     def close(self) -> None:
         """Stop drawing and forget the result."""
