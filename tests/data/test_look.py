@@ -124,9 +124,11 @@ def test_shares_of_levels_count_the_noise_and_cannot_be_negative():
         wanted[label] = np.exp(mean), error
     total = sum(mean for mean, _ in wanted.values())
     for label, (mean, error) in wanted.items():
-        assert look.shares("w").levels[label] == pytest.approx([mean / total, error], rel=0.02)
+        assert look.level_shares("w").levels[label] == pytest.approx(
+            [mean / total, error], rel=0.02
+        )
     look.values[-3] = -1e9
-    assert 0 < look.shares("w").levels["a"][0] < 2e-3
+    assert 0 < look.level_shares("w").levels["a"][0] < 2e-3
 
 
 def test_what_was_learned_is_read_as_it_was_written():

@@ -310,7 +310,7 @@ class Look:
         spread = max(high - low, leaf) / (2 * deviations)
         return Scale(*bounds, median, spread, beyond)
 
-    def shares(self, name: str) -> Shares:
+    def level_shares(self, name: str) -> Shares:
         """The shares of the levels of a category."""
         column, values = self._column(name, Levels)
         counts = np.maximum(values / self.deviation, -_SURELY)[:, None]
@@ -322,8 +322,7 @@ class Look:
         weights /= weights.sum(1, keepdims=True)
         means = (weights * logarithms).sum(1)
         errors = np.sqrt((weights * (logarithms - means[:, None]) ** 2).sum(1))
-        shares = np.exp(means - np.logaddexp.reduce(means))
-        pairs = np.column_stack([shares, errors]).tolist()
+        pairs = np.column_stack([np.exp(means - np.logaddexp.reduce(means)), errors]).tolist()
         return Shares(dict(zip(column.labels, pairs, strict=True)))
 
     def scales(self, responses: Sequence[str] = ()) -> dict[str, Scale | Shares]:
@@ -331,7 +330,7 @@ class Look:
         scales = {
             name: self.scale(name, is_response=name in responses)
             if isinstance(column, Numbers)
-            else self.shares(name)
+            else self.level_shares(name)
             for name, (column, _) in self._columns.items()
         }
         return {name: scale for name, scale in scales.items() if scale is not None}

@@ -222,17 +222,18 @@ def of_values_outside(scales: Scales, responses: Sequence[str], leaves_out: bool
 def of_other_levels(scales: Scales) -> list[str]:
     """A sentence about each category of whose levels many records have none."""
     words = []
-    for name, known in scales.items():
-        share, _ = known.levels.get(OTHER, (0.0, 0.0)) if isinstance(known, Shares) else (0.0, 0.0)
-        if share > _NEARLY_ALL:
+    for name, counted in scales.items():
+        levels = counted.levels if isinstance(counted, Shares) else {}
+        fraction, _ = levels.get(OTHER, (0.0, 0.0))
+        if fraction > _NEARLY_ALL:
             words.append(
                 f"Nearly all records have values of {name} that are no level of it, so the fit "
                 "does not tell them apart. If they are numbers or dates, declare them."
             )
-        elif share > _MANY_OTHERS:
+        elif fraction > _MANY_OTHERS:
             words.append(
-                f"About {share:.0%} of the records have values of {name} that are no level of it, "
-                f"and count as one level, {OTHER}."
+                f"About {fraction:.0%} of the records have values of {name} that are no level of "
+                f"it, and count as one level, {OTHER}."
             )
     return words
 

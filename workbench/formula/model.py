@@ -60,7 +60,7 @@ _TOO_FEW = (
 _HIDDEN = (
     "The noise hides whether any record has {column}={reference}, against which the other levels "
     'of {column} are: their rows and the intercept say little. Write C({column}, Treatment("'
-    '{other}")), or declare reference="{other}".'
+    '{frequent}")), or declare reference="{frequent}".'
 )
 _OF_TRUTHS = 2.0  # the size of a learned range of 0 and 1
 _TRUTHS = (
@@ -216,8 +216,8 @@ class FormulaModel(Model):
         be yes or no, and curves whose last bends are clear, so further ones would be too.
         """
         words = [
-            _HIDDEN.format(column=column, reference=reference, other=other)
-            for column, reference, other in squares.hidden_references(
+            _HIDDEN.format(column=column, reference=reference, frequent=frequent)
+            for column, reference, frequent in squares.hidden_references(
                 self.columns.design, self.scales
             )
         ]

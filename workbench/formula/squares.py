@@ -48,7 +48,7 @@ def second_moments(design: Design, learned: Scales) -> np.ndarray:
     declared = () if design.schema is None else design.schema.columns
     uses = np.array([[name in of_column for name in declared] for of_column in names], int)
     _, components = connected_components(uses @ uses.T)
-    has_errors = any(isinstance(known, Shares) for known in learned.values())
+    has_errors = any(isinstance(scale, Shares) for scale in learned.values())
     draws = []
     for draw in range(_DRAWS if has_errors else 1):
         means, blocks = np.zeros(len(names)), []
@@ -97,26 +97,26 @@ def _weights(
     """float64[N], which add up to 1: the density of made-up rows in these columns of the table."""
     logarithm = np.zeros(values.rows)
     for name in names:
-        known = learned.get(name)
-        if isinstance(known, Scale) and name in values.numbers:
-            squares = ((values.numbers[name] - known.median) / known.spread) ** 2
+        scale = learned.get(name)
+        if isinstance(scale, Scale) and name in values.numbers:
+            squares = ((values.numbers[name] - scale.median) / scale.spread) ** 2
             logarithm += np.log(_TAILS + np.exp(-0.5 * squares))
-        elif isinstance(known, Shares) and name in values.levels and design.schema:
+        elif isinstance(scale, Shares) and name in values.levels and design.schema:
             labels = level_names(design.schema.columns[name]) or ()
-            logarithm += _of_shares(known, labels, draw)[values.levels[name]]
+            logarithm += _of_shares(scale, labels, draw)[values.levels[name]]
     weights = np.exp(logarithm - logarithm.max())
     return weights / weights.sum()
 
 
-def _of_shares(known: Shares, labels: Sequence[str], draw: int) -> np.ndarray:
+def _of_shares(scale: Shares, labels: Sequence[str], draw: int) -> np.ndarray:
     """float64[levels], logarithms of shares: of all draws together as sure as they are."""
     even = (1 / len(labels), 0.0)
-    levels = known.levels
-    known_levels = [levels.get(label, levels.get(_TRUTHS.get(label, ""), even)) for label in labels]
-    shares, errors = np.transpose(known_levels)
-    places = np.arange(len(labels))
-    scores = ndtri(((draw * (1 + places % (_DRAWS - 1)) + places) % _DRAWS + 0.5) / _DRAWS)
-    return np.log(np.maximum(shares, _LEAST)) + errors * scores
+    levels = scale.levels
+    pairs = [levels.get(label, levels.get(_TRUTHS.get(label, ""), even)) for label in labels]
+    means, errors = np.transpose(pairs)
+    indices = np.arange(len(labels))
+    scores = ndtri(((draw * (1 + indices % (_DRAWS - 1)) + indices) % _DRAWS + 0.5) / _DRAWS)
+    return np.log(np.maximum(means, _LEAST)) + errors * scores
 
 
 def hidden_references(design: Design, learned: Scales) -> list[tuple[str, str, str]]:
@@ -125,12 +125,12 @@ def hidden_references(design: Design, learned: Scales) -> list[tuple[str, str, s
     """
     hidden = []
     for factor in design.block.factors.values():
-        known = learned.get(factor.column) if isinstance(factor, Levels) else None
-        if isinstance(factor, Levels) and isinstance(known, Shares):
+        counted = learned.get(factor.column) if isinstance(factor, Levels) else None
+        if isinstance(factor, Levels) and isinstance(counted, Shares):
             reference = factor.labels[factor.reference]
-            _, error = known.levels.get(_TRUTHS.get(reference, reference), (1.0, 0.0))
+            _, error = counted.levels.get(_TRUTHS.get(reference, reference), (1.0, 0.0))
             if error > _HIDDEN:
-                frequent = max(known.levels, key=lambda label: known.levels[label][0])
+                frequent = max(counted.levels, key=lambda label: counted.levels[label][0])
                 hidden.append((factor.column, reference, frequent))
     return hidden
 
