@@ -19,7 +19,7 @@ from workbench._limits import LARGEST_CLIP
 from workbench.clipping.clipped_sums import check_clipping, is_by_record
 from workbench.data import Dataset, Schema
 from workbench.data.dataset import is_at_rest
-from workbench.data.look import Scales, learned
+from workbench.data.look import Scale, Scales, learned
 from workbench.data.storage.oblivious import SAMPLERS as OBLIVIOUS_SAMPLERS
 from workbench.fitting import defaults
 from workbench.fitting.columns import Columns, columns_of
@@ -131,7 +131,13 @@ class FitSpec:
         """The same fit on scales that were learned from noised counts, which replace declared
         bounds; with the C that the model advises on them, unless one was chosen.
         """
-        model, source = self.model.with_scales(scales), self.source
+        source = self.source
+        scales = {
+            name: scale
+            for name, scale in scales.items()
+            if isinstance(scale, Scale) or name != source.target_name
+        }
+        model = self.model.with_scales(scales)
         if not model.has_own_arrays:
             source = source.rescaled(learned(source.schema or Schema({}), scales))
         data, is_vacant = model.view(source), False
