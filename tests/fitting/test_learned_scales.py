@@ -735,4 +735,7 @@ def test_a_reference_that_noise_hides_is_a_doubt_that_names_a_frequent_one(error
     assert len(doubts) == hidden
     if hidden:
         assert "whether any record has ward=c" in doubts[0]
-        assert 'C(ward, Treatment("a"))' in doubts[0]
+        assert "C(ward, Treatment('a'))" in doubts[0]
+    for without in ("y ~ 0 + ward", "y ~ x:ward"):
+        other = wb.models.formula(without, family="bernoulli", schema=schema)
+        assert not other.with_scales({"ward": Shares(levels)}).doubts({})

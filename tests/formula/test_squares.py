@@ -7,7 +7,7 @@ from numpyro import handlers
 
 import workbench as wb
 from workbench.data.counting import counted, counting_of
-from workbench.data.look import Look
+from workbench.data.look import Look, Shares
 
 SIZE = 20_000
 LEVELS = tuple("abcdef")
@@ -125,7 +125,13 @@ def test_a_gradient_of_each_site_is_that_of_the_predictor():
 
 
 def test_entries_are_as_those_of_the_sites_and_parameters_have_none():
-    model = wb.models.formula("y ~ x + w + (1 | g)", family="gaussian", schema=SCHEMA)
+    declared = wb.models.formula("y ~ x + w + (1 | g)", family="gaussian", schema=SCHEMA)
+    levels = {"w": (*LEVELS, "nobody"), "g": "pqrs"}
+    even = {
+        name: Shares({level: [1 / len(labels), 0.0] for level in labels})
+        for name, labels in levels.items()
+    }
+    model = declared.with_scales(even)
     shapes = {"g_contrasts": (3, 1), "log_sigma": (), "mean_intercept": (), "weights": (7,)}
     expected = model.model.expected_curvature(shapes)
     curvature = expected.mixing @ np.diag(np.exp(expected.logarithms)) @ expected.mixing.T
@@ -134,3 +140,13 @@ def test_entries_are_as_those_of_the_sites_and_parameters_have_none():
     np.testing.assert_allclose(np.log(np.diag(curvature)), np.log(diagonal) - level, atol=0.02)
     alone = np.delete(curvature[3], 3)
     np.testing.assert_array_equal(alone, 0)
+
+
+def test_levels_that_nobody_counted_are_less_sure():
+    counted = Shares({level: [1 / 7, 0.0] for level in (*LEVELS, "nobody")})
+    model = wb.models.formula("y ~ w", family="gaussian", schema=SCHEMA)
+    sure, unsure = (
+        some.model.moments()[:, 1, 1] for some in (model.with_scales({"w": counted}), model)
+    )
+    np.testing.assert_allclose(sure, 1 / 7, rtol=0.01)
+    assert 0.5 < np.log(unsure).std() < 1.2

@@ -48,7 +48,7 @@ def prior_draws(random, size, level, count, expected=None):
     module, found = _curvature_chain, []
     of_common, of_nu = (
         1 / (1 + module._COMMON**2) ** 2,
-        (1 + module._BEYOND) ** -module._TOWARDS_FEW,
+        (1 + module._BEYOND) ** -(module._OF_DESIGN if expected else module._TOWARDS_FEW),
     )
     spreads, levels = (part.ravel() for part in np.meshgrid(module._SPREADS, module._LEVELS))
     of_pairs = np.exp(

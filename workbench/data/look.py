@@ -322,7 +322,8 @@ class Look:
         weights /= weights.sum(1, keepdims=True)
         means = (weights * logarithms).sum(1)
         errors = np.sqrt((weights * (logarithms - means[:, None]) ** 2).sum(1))
-        pairs = np.column_stack([np.exp(means - np.logaddexp.reduce(means)), errors]).tolist()
+        records = (weights * np.exp(logarithms)).sum()
+        pairs = np.column_stack([np.exp(means) / records, errors]).tolist()
         return Shares(dict(zip(column.labels, pairs, strict=True)))
 
     def scales(self, responses: Sequence[str] = ()) -> dict[str, Scale | Shares]:

@@ -20,6 +20,7 @@ import numpy as np
 from scipy.sparse.csgraph import connected_components
 from scipy.special import ndtri
 
+from workbench.data.columns import Numeric
 from workbench.data.look import Scale, Scales, Shares
 from workbench.data.schema import Schema
 from workbench.formula.coding import Block
@@ -31,7 +32,9 @@ __all__ = ["fillings", "largest", "second_moments"]
 _LEAST = 1e-6  # of a column that is 0 nearly everywhere
 _ROWS = 4096  # made-up ones
 _DRAWS = 17  # of shares of levels: a prime, so that levels have the same scores in other orders
-_HIDDEN = 0.5  # standard deviation of the logarithm of a share
+# standard deviations of the logarithm of a share: beyond which records are hidden, and of a level
+# that nobody has counted
+_HIDDEN, _UNCOUNTED = 0.5, 1.0
 _TRUTHS = {"False": "no", "True": "yes"}  # as looks count them
 _TAILS = 0.003  # of the largest density, which is everywhere: columns have longer tails than normal
 
@@ -48,9 +51,8 @@ def second_moments(design: Design, learned: Scales) -> np.ndarray:
     declared = () if design.schema is None else design.schema.columns
     uses = np.array([[name in of_column for name in declared] for of_column in names], int)
     _, components = connected_components(uses @ uses.T)
-    has_errors = any(isinstance(scale, Shares) for scale in learned.values())
     draws = []
-    for draw in range(_DRAWS if has_errors else 1):
+    for draw in range(_DRAWS):
         means, blocks = np.zeros(len(names)), []
         for component in range(components.max() + 1):
             chosen = np.flatnonzero(components == component)
@@ -96,42 +98,53 @@ def _weights(
 ) -> np.ndarray:
     """float64[N], which add up to 1: the density of made-up rows in these columns of the table."""
     logarithm = np.zeros(values.rows)
-    for name in names:
+    columns = {} if design.schema is None else design.schema.columns
+    for name in names & set(columns):
         scale = learned.get(name)
-        if isinstance(scale, Scale) and name in values.numbers:
+        if not isinstance(columns[name], Numeric):
+            counted = scale.levels if isinstance(scale, Shares) else {}
+            labels = level_names(columns[name]) or ()
+            logarithm += _of_levels(counted, labels, draw)[values.levels[name]]
+        elif isinstance(scale, Scale):
             squares = ((values.numbers[name] - scale.median) / scale.spread) ** 2
             logarithm += np.log(_TAILS + np.exp(-0.5 * squares))
-        elif isinstance(scale, Shares) and name in values.levels and design.schema:
-            labels = level_names(design.schema.columns[name]) or ()
-            logarithm += _of_shares(scale, labels, draw)[values.levels[name]]
     weights = np.exp(logarithm - logarithm.max())
     return weights / weights.sum()
 
 
-def _of_shares(scale: Shares, labels: Sequence[str], draw: int) -> np.ndarray:
+def _of_levels(
+    counted: Mapping[str, Sequence[float]], labels: Sequence[str], draw: int
+) -> np.ndarray:
     """float64[levels], logarithms of shares: of all draws together as sure as they are."""
-    even = (1 / len(labels), 0.0)
-    levels = scale.levels
-    pairs = [levels.get(label, levels.get(_TRUTHS.get(label, ""), even)) for label in labels]
-    means, errors = np.transpose(pairs)
+    means, errors = np.transpose([_share(counted, label, len(labels)) for label in labels])
     indices = np.arange(len(labels))
     scores = ndtri(((draw * (1 + indices % (_DRAWS - 1)) + indices) % _DRAWS + 0.5) / _DRAWS)
     return np.log(np.maximum(means, _LEAST)) + errors * scores
 
 
+def _share(counted: Mapping[str, Sequence[float]], label: str, num_levels: int) -> Sequence[float]:
+    """Of a level, as ``Shares`` has it."""
+    uncounted = 1 / num_levels, _UNCOUNTED
+    return counted.get(label, counted.get(_TRUTHS.get(label, ""), uncounted))
+
+
 def hidden_references(design: Design, learned: Scales) -> list[tuple[str, str, str]]:
     """Categories of whose reference level noise hides whether any record has it: (column,
-    reference, the most frequent level).
+    reference, the most frequent level; "" where that is hidden too).
     """
-    hidden = []
-    for factor in design.block.factors.values():
-        counted = learned.get(factor.column) if isinstance(factor, Levels) else None
-        if isinstance(factor, Levels) and isinstance(counted, Shares):
-            reference = factor.labels[factor.reference]
-            _, error = counted.levels.get(_TRUTHS.get(reference, reference), (1.0, 0.0))
-            if error > _HIDDEN:
-                frequent = max(counted.levels, key=lambda label: counted.levels[label][0])
-                hidden.append((factor.column, reference, frequent))
+    hidden, block = [], design.block
+    for factor in block.factors.values():
+        scale = learned.get(factor.columns[0]) if factor.columns else None
+        if not (isinstance(factor, Levels) and isinstance(scale, Shares)):
+            continue
+        parts = [part for column in block.columns for part in column]
+        entries = {part.entry for part in parts if part.factor == factor.name}
+        shares = [_share(scale.levels, label, len(factor.labels)) for label in factor.labels]
+        if factor.reference not in entries and shares[factor.reference][1] > _HIDDEN:
+            frequent = int(np.argmax([mean for mean, _ in shares]))
+            is_seen = shares[frequent][1] <= _HIDDEN and factor.labels[frequent] not in _TRUTHS
+            advised = factor.labels[frequent] if is_seen else ""
+            hidden.append((factor.column, factor.labels[factor.reference], advised))
     return hidden
 
 

@@ -254,7 +254,7 @@ class Model:
     def with_scales(self, scales: Mapping[str, Any]) -> Model:
         """The same model for columns whose scales were learned.
 
-        :param scales: ``{column: data.look.Scale}``.
+        :param scales: ``{column: data.look.Scale or Shares}``.
         """
         return self
 

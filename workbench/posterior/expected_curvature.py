@@ -14,7 +14,8 @@ import numpy as np
 
 __all__ = ["ExpectedCurvature", "nothing_known", "of_moments"]
 
-_LEAST = 1e-6  # of the largest mean square
+# of the largest mean square: what is added to all, and below which priors curve more than records
+_LEAST, _RARE = 1e-6, 1e-3
 
 
 class ExpectedCurvature(NamedTuple):
@@ -43,7 +44,8 @@ def of_moments(moments: np.ndarray, order: np.ndarray) -> ExpectedCurvature:
     ordered = moments[:, order[:, None], order]
     diagonal = np.einsum("sii->si", ordered)
     jitter = _LEAST * diagonal.max() * np.eye(len(order))
-    level = np.log(diagonal.mean(axis=0)).mean()
+    squares = diagonal.mean(axis=0)
+    level = np.log(np.maximum(squares, _RARE * squares.max())).mean()
     logarithms = 2 * np.log(np.einsum("sii->si", np.linalg.cholesky(ordered + jitter))) - level
     triangle = np.linalg.cholesky(ordered.mean(axis=0) + jitter)
     back = np.argsort(order)
