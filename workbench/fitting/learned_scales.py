@@ -59,7 +59,7 @@ _TAIL = 0.05
 _LEAST, LARGEST_SHARE = 0.02, 0.15  # of the budget, by default
 _SEEDED = _schema.record({"scales": scales_form, "is_secret": _schema.flag})
 # from which a result says so: of values outside a column's scale, and of those that are no level
-_MANY, _MANY_OTHERS, _NEARLY_ALL = 0.02, 0.1, 0.95
+_MANY, _MANY_OTHERS = 0.02, 0.1
 
 
 def share_for(
@@ -221,21 +221,17 @@ def of_values_outside(scales: Scales, responses: Sequence[str], leaves_out: bool
 
 def of_other_levels(scales: Scales) -> list[str]:
     """A sentence about each category of whose levels many records have none."""
-    words = []
-    for name, counted in scales.items():
-        levels = counted.levels if isinstance(counted, Shares) else {}
-        fraction, _ = levels.get(OTHER, (0.0, 0.0))
-        if fraction > _NEARLY_ALL:
-            words.append(
-                f"Nearly all records have values of {name} that are no level of it, so the fit "
-                "does not tell them apart. If they are numbers or dates, declare them."
-            )
-        elif fraction > _MANY_OTHERS:
-            words.append(
-                f"About {fraction:.0%} of the records have values of {name} that are no level of "
-                f"it, and count as one level, {OTHER}."
-            )
-    return words
+    fractions = {
+        name: counted.levels[OTHER][0]
+        for name, counted in scales.items()
+        if isinstance(counted, Shares) and OTHER in counted.levels
+    }
+    return [
+        f"About {fraction:.0%} of the records have values of {name} that are no level of it, and "
+        f"count as one level, {OTHER}. If they are numbers or dates, declare them."
+        for name, fraction in fractions.items()
+        if fraction > _MANY_OTHERS
+    ]
 
 
 def of_no_scale(spec: FitSpec) -> list[str]:
