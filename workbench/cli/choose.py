@@ -14,6 +14,7 @@ from workbench._validate import ArgumentError
 from workbench.cli import fit
 from workbench.cli.shell import (
     STOPPED,
+    Options,
     Parser,
     add_command,
     named_values,
@@ -26,7 +27,7 @@ __all__ = ["add"]
 
 # a look is for columns that are not declared; the others are refused by a choice
 _SETTINGS = [name for name in fit.SETTINGS if name not in ("look", "devices", "evaluate_private")]
-_CANDIDATES: dict[str, tuple[str, dict[str, Any]]] = {
+_CANDIDATES: Options = {
     "--candidate": (
         "one candidate: a model, or a formula, and its settings, as in "
         "'model=logistic,clip=0.5'; repeat it for each",

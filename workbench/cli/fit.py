@@ -24,6 +24,7 @@ from workbench.cli.shell import (
     DONE,
     FAILED,
     STOPPED,
+    Options,
     Parser,
     add_command,
     add_json,
@@ -130,7 +131,7 @@ def _add_fit_options(fit: argparse.ArgumentParser) -> None:
 def add_options(
     command: argparse.ArgumentParser,
     names: Collection[str],
-    of_models: Mapping[str, tuple[str, dict[str, Any]]],
+    of_models: Options,
 ) -> list[Any]:
     """Add the options of data, models, settings, output and ledger.
 
@@ -183,7 +184,7 @@ def add_options(
     return [of_steps, of_run, sections["execution"]]
 
 
-_OF_A_MODEL: dict[str, tuple[str, dict[str, Any]]] = {
+_OF_A_MODEL: Options = {
     "--model": (
         "a name (see workbench models), or a Python file that registers a model, as FILE.py or "
         "FILE.py:NAME; the file is run, so name only files that you trust (default: logistic)",
@@ -195,7 +196,7 @@ _OF_A_MODEL: dict[str, tuple[str, dict[str, Any]]] = {
     ),
 }
 
-OF_A_FORMULA: dict[str, tuple[str, dict[str, Any]]] = {
+OF_A_FORMULA: Options = {
     "--formula": (
         "a regression instead of --model, such as 'ill ~ age + C(ward) + (1 | hospital)'; without "
         "--schema the fit learns ranges and levels, within its guarantee",

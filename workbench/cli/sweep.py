@@ -18,7 +18,9 @@ from workbench.cli.shell import (
     DONE,
     FAILED,
     STOPPED,
+    Options,
     Parser,
+    add_all,
     add_command,
     add_json,
     add_quiet,
@@ -39,6 +41,23 @@ _MOST_WORKERS = 1024
 _SECONDS = 10  # time that a scheduler has to answer
 
 
+_OPTIONS: Options = {
+    "plan": (
+        "a .yaml, .yml, .toml or .json file; a model file that it names is run",
+        {"metavar": "PLAN"},
+    ),
+    "--store": (
+        "file for finished fits; those that it already has are not run again",
+        {"metavar": "FILE.sqlite"},
+    ),
+    "--out": ("folder for table.csv, figure.png and a copy of the plan", {"metavar": "FOLDER"}),
+    "--accept-total-epsilon": (
+        "run on private records without asking if all fits together spend at most this",
+        {"type": number, "metavar": "X"},
+    ),
+}
+
+
 def add(commands: argparse._SubParsersAction[Parser]) -> None:
     """Add ``sweep`` to the command."""
     sweep = add_command(
@@ -54,25 +73,7 @@ def add(commands: argparse._SubParsersAction[Parser]) -> None:
         "spends in total, and asks before it begins.",
     )
     sweep.set_defaults(run=_sweep)
-    sweep.add_argument(
-        "plan",
-        metavar="PLAN",
-        help="a .yaml, .yml, .toml or .json file; a model file that it names is run",
-    )
-    sweep.add_argument(
-        "--store",
-        metavar="FILE.sqlite",
-        help="file for finished fits; those that it already has are not run again",
-    )
-    sweep.add_argument(
-        "--out", metavar="FOLDER", help="folder for table.csv, figure.png and a copy of the plan"
-    )
-    sweep.add_argument(
-        "--accept-total-epsilon",
-        type=number,
-        metavar="X",
-        help="run on private records without asking if all fits together spend at most this",
-    )
+    add_all(sweep, _OPTIONS)
     workers = sweep.add_mutually_exclusive_group()
     workers.add_argument(
         "--devices",
