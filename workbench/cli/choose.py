@@ -19,6 +19,7 @@ from workbench.cli.shell import (
     add_command,
     named_values,
     number,
+    out_folder,
     stopped_by_interrupt,
 )
 from workbench.fitting import groups
@@ -86,11 +87,10 @@ def _choose(arguments: argparse.Namespace) -> int:
     from workbench.fitting.choosing import ChoiceStopped, ChooseArguments, candidates_of, planned
     from workbench.fitting.tables import is_formula
     from workbench.ledger.reservation import LedgerWarning
-    from workbench.results.storage import check_folder
     from workbench.sweeps import plan_file
 
     # whatever can be refused is refused before a record is read
-    folder = None if arguments.out is None else check_folder(arguments.out)
+    folder = out_folder(arguments)
     settings: dict[str, Any] = {"epsilon": None}
     if arguments.plan is not None:
         settings |= plan_file.choice(arguments.plan)

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from workbench import _folders
 from workbench._numbers import upper
-from workbench._validate import ArgumentError
+from workbench._validate import ArgumentError, kind_and_message
 from workbench.cli import ledger as ledger_commands
 from workbench.cli import processes
 from workbench.cli.shell import (
@@ -31,6 +31,7 @@ from workbench.cli.shell import (
     add_quiet,
     add_settings,
     named_values,
+    out_folder,
     schema,
     stopped_by_interrupt,
 )
@@ -274,10 +275,9 @@ def _from_anywhere(name: str, text: str) -> str:
 def _fit(arguments: argparse.Namespace) -> int:
     """``workbench fit``; the exit code."""
     from workbench.fitting import fits
-    from workbench.results.storage import check_folder
 
     # whatever can be refused is refused before a record is read
-    folder = None if arguments.out is None else check_folder(arguments.out)
+    folder = out_folder(arguments)
     processes.join(arguments, ["fit", *fit_words(arguments)])
     model, data, of_formula = _model_and_data(arguments)
     prepared = fits.prepare(
@@ -471,9 +471,7 @@ def _saved(result: FitResult, folder: Path, run: Path | None) -> str:
         result.save(folder)
         return ""
     except Exception as error:  # whatever it is, the release must not be lost
-        failed = (
-            f"cannot save in {folder} ({' '.join(f'{type(error).__name__}: {error}'.split())})."
-        )
+        failed = f"cannot save in {folder} ({kind_and_message(error)})."
     with contextlib.suppress(ArgumentError):
         if run is not None and (
             checkpoints.newest(run).is_finished or result.status == "cancelled"

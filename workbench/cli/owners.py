@@ -19,6 +19,7 @@ from workbench.cli.shell import (
     add_json,
     named_values,
     number,
+    out_folder,
     schema,
     values_of,
     words,
@@ -160,9 +161,8 @@ def _sum(arguments: argparse.Namespace) -> int:
 
 def _fit(arguments: argparse.Namespace) -> int:
     from workbench import owners
-    from workbench.results.storage import check_folder
 
-    folder = None if arguments.out is None else check_folder(arguments.out)
+    folder = out_folder(arguments)
     with warnings.catch_warnings(record=True) as caught:
         result = owners.fit(arguments.plan, arguments.sums)
         return fit.finish(result, arguments, folder, caught)

@@ -37,6 +37,7 @@ __all__ = [
     "in_options",
     "named_values",
     "number",
+    "out_folder",
     "schema",
     "stopped_by_interrupt",
     "values_of",
@@ -206,6 +207,13 @@ def check_out(out: str | None) -> None:
     """Refuse an output file whose folder does not exist."""
     if out is not None and not Path(out).expanduser().parent.is_dir():
         raise ArgumentError("out", out, "cannot write there.")
+
+
+def out_folder(arguments: argparse.Namespace) -> Path | None:
+    """The folder of ``--out``, which is new or empty; None without one."""
+    from workbench.results.storage import check_folder
+
+    return None if arguments.out is None else check_folder(arguments.out)
 
 
 def written(text: str, out: str | None) -> None:

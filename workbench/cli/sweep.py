@@ -25,6 +25,7 @@ from workbench.cli.shell import (
     add_json,
     add_quiet,
     number,
+    out_folder,
     stopped_by_interrupt,
 )
 from workbench.cli.table import RECORDS, add_packed, packed
@@ -109,12 +110,11 @@ def add(commands: argparse._SubParsersAction[Parser]) -> None:
 
 def _sweep(arguments: argparse.Namespace) -> int:
     """Run the command and return its exit code."""
-    from workbench.results.storage import check_folder
     from workbench.sweeps import plan_file, sweeping
     from workbench.sweeps.store import Store, key_path
 
     # whatever can be refused is refused before a record is read
-    folder = None if arguments.out is None else check_folder(arguments.out)
+    folder = out_folder(arguments)
     lanes = (
         None
         if arguments.max_lanes is None
