@@ -28,6 +28,7 @@ __all__ = [
     "function",
     "in_one_line",
     "integer",
+    "kind_and_message",
     "label",
     "location",
     "nearest",
@@ -153,6 +154,11 @@ def in_one_line(text: str) -> str:
         word if len(word) <= _LONGEST else f"{word[: _LONGEST - 3]}..." for word in text.split()
     )
     return printable(" ".join(words))
+
+
+def kind_and_message(error: BaseException) -> str:
+    """What an error of any kind says, with the name of its class, on one line."""
+    return " ".join(f"{type(error).__name__}: {error}".split())
 
 
 def _as_float(value: Any) -> float:

@@ -63,7 +63,7 @@ def test_a_piece_is_one_call_and_every_slider_says_what_it_sets(pieces, name):
     piece = pieces(name)
     assert all(picture.startswith(SVG) for picture in seen(piece))
     assert "computing" not in text(piece)
-    controls = [getattr(piece, each) for each in PIECES[name]]
+    controls = [piece.sliders[each] for each in PIECES[name]]
     assert all(control.description and control.continuous_update for control in controls)
     sliders = [part for part in inside(piece.view) if isinstance(part, ipywidgets.SelectionSlider)]
     assert sliders == controls
@@ -74,7 +74,7 @@ def test_a_piece_is_one_call_and_every_slider_says_what_it_sets(pieces, name):
 def test_every_slider_changes_picture_and_words(pieces, name):
     piece = pieces(name, **({"seed": 1} if name in ("clipping", "samplers") else {}))
     for each in PIECES[name]:
-        control = getattr(piece, each)
+        control = piece.sliders[each]
         before = seen(piece), text(piece)
         control.index = (
             control.index + 1 if control.index + 1 < len(control.options) else control.index - 1
@@ -94,7 +94,7 @@ def test_starting_values_are_taken_and_bad_ones_named(pieces, name):
         "composition": {"fits": 7},
     }[name]
     piece = pieces(name, **values)
-    assert all(getattr(piece, each).value == value for each, value in values.items())
+    assert all(piece.sliders[each].value == value for each, value in values.items())
     for each in PIECES[name]:
         for bad in (-1, "many", float("nan"), True):
             with pytest.raises(ArgumentError) as caught:
@@ -120,13 +120,13 @@ def test_privacy_shows_the_accountants_numbers(pieces):
 
 def test_composition_shows_three_bounds(pieces):
     piece = pieces("composition", fits=50, epsilon=0.2)
-    counts = tuple(value for _, value in piece.fits.options)
+    counts = tuple(value for _, value in piece.sliders["fits"].options)
     several = several_fits(epsilon=0.2, delta=1e-6, sampling_rate=0.1, steps=1000, counts=counts)
     added, advanced, composed = several.of(50)
     assert f"50 fits together have epsilon {composed:g} at most, at delta = 5e-05" in text(piece)
     assert f"add up to epsilon {added:g}" in text(piece)
     assert f"proves {advanced:g}" in text(piece)
-    piece.fits.value = 1
+    piece.sliders["fits"].value = 1
     assert "1 fit has epsilon 0.2 at most" in text(settled(piece))
     assert "gives nothing smaller" in text(piece)
 
@@ -175,7 +175,7 @@ def test_steps_are_taken_and_counted(pieces):
     assert piece.steps == 10
     assert piece.path.shape == (11, 2)
     assert "noised sums of the 10 steps alone would have epsilon" in text(piece)
-    piece.noise_multiplier.value = 0.0
+    piece.sliders["noise_multiplier"].value = 0.0
     piece.take(1)
     settled(piece)
     assert "The 11 steps have no guarantee" in text(piece)
@@ -255,7 +255,7 @@ def test_a_picture_follows_a_slider(pieces, name, record_property):
     piece = pieces(name)
     times = []
     for each in PIECES[name]:
-        control = getattr(piece, each)
+        control = piece.sliders[each]
         for place in (0, len(control.options) - 1, len(control.options) // 2):
             if control.index == place:
                 continue
@@ -274,10 +274,10 @@ def test_what_goes_wrong_is_told_until_a_picture_follows_again(pieces, monkeypat
     piece = pieces("composition")
     draw = piece._figure.draw
     monkeypatch.setattr(piece._figure, "draw", lambda *_: 1 / 0)
-    piece.fits.index += 1
+    piece.sliders["fits"].index += 1
     assert "ZeroDivisionError: division by zero" in settled(piece)._problem.value
     monkeypatch.setattr(piece._figure, "draw", draw)
-    piece.fits.index += 1
+    piece.sliders["fits"].index += 1
     assert settled(piece)._problem.value == ""
 
 
@@ -293,7 +293,7 @@ def test_in_voila_a_piece_is_displayed_when_it_is_complete(monkeypatch, voila):
     monkeypatch.setattr(base, "display", lambda _: shown.append(piece._newest.wait(0)))
     if voila:
         monkeypatch.setenv("VOILA_REQUEST_URL", "http://localhost")
-    piece.fits.index += 1
+    piece.sliders["fits"].index += 1
     displayed = threading.Thread(target=piece._ipython_display_)
     displayed.start()
     displayed.join(0.5)

@@ -36,6 +36,14 @@ PLANTED_BUGS = {
     "the unit",
     "lenient_accountant": "an accountant undercounts 100 000 steps and so adds too little noise",
 }
+# {bug: factors by which C is too large, and sigma too small}
+_FACTORS: dict[str | None, tuple[float, float]] = {
+    "half_noise": (1.0, 2.0),
+    # the noise is for C, but every gradient is below the bound it is clipped to
+    "no_clipping": (1e9, 1e9),
+    # a gradient whose norm is computed as 4/5 of itself is clipped to 5/4 of C
+    "short_norms": (1.25, 1.25),
+}
 
 
 @dataclass(frozen=True, eq=False)
@@ -104,20 +112,11 @@ def watched(claimed: GaussianMechanism, bug: str | None, expected: float) -> Wat
 
     :param expected: minibatch size that the bug "realised_size" scales to.
     """
-    clip, sigma, clipping = claimed.clip, claimed.noise_multiplier, claimed.clipping
-    if bug == "half_noise":
-        return Watched(clip, sigma / 2, clipping)
-    if (
-        bug == "no_clipping"
-    ):  # the noise is for C, but every gradient is below the bound it is clipped to
-        return Watched(clip * 1e9, sigma / 1e9, "flat")
-    if (
-        bug == "short_norms"
-    ):  # a gradient whose norm is computed as 4/5 of itself is clipped to 5/4 of C
-        return Watched(clip * 1.25, sigma / 1.25, clipping)
+    wider, quieter = _FACTORS.get(bug, (1.0, 1.0))
+    clip, sigma = claimed.clip * wider, claimed.noise_multiplier / quieter
     if bug == "realised_size":
-        return _DividesByRealisedSize(clip, sigma, clipping, expected=expected)
-    return Watched(clip, sigma, clipping)
+        return _DividesByRealisedSize(clip, sigma, claimed.clipping, expected=expected)
+    return Watched(clip, sigma, "flat" if bug == "no_clipping" else claimed.clipping)
 
 
 def clipping_by_row(sound: PrivateStep) -> PrivateStep:

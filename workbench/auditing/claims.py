@@ -42,10 +42,6 @@ class Claim(NamedTuple):
         """
         return attacker.delta_lower_bound(**self._plan, epsilon=self.epsilon) / self.delta
 
-    def least_epsilon(self) -> float:
-        """A lower bound on the plan's epsilon."""
-        return attacker.epsilon_lower_bound(**self._plan, delta=self.delta)
-
     def __str__(self) -> str:
         """The claim in words."""
         return (
@@ -82,10 +78,11 @@ def check(claim: Claim, bug: str | None = None, large: tuple[int, ...] = LARGE) 
     worst = float(max(excesses))
     if worst > 1:
         refuted = claims[excesses.index(worst)]
+        least = attacker.epsilon_lower_bound(**refuted._plan, delta=refuted.delta)
         return Check(
             "accountant",
             False,
-            f"{refuted} is refuted: it is at least {refuted.least_epsilon():.4g}.",
+            f"{refuted} is refuted: it is at least {least:.4g}.",
             worst,
         )
     counts = ", ".join(f"{candidate.steps:,}" for candidate in claims)

@@ -13,7 +13,16 @@ from typing import TYPE_CHECKING, Any
 
 from workbench import _validate, plots
 from workbench._validate import ArgumentError, integer, text
-from workbench.cli.shell import DONE, Parser, add_command, add_json, add_settings, number
+from workbench.cli.shell import (
+    DONE,
+    Options,
+    Parser,
+    add_all,
+    add_command,
+    add_json,
+    add_settings,
+    number,
+)
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -23,6 +32,34 @@ if TYPE_CHECKING:
 __all__ = ["add"]
 
 _MANY_STEPS = 10**7  # above this one bound takes seconds, and a search minutes
+_OF_A_PLAN: Options = {
+    "--epsilon": ("the epsilon to keep", {"type": number}),
+    "--noise-multiplier": (
+        "noise standard deviation / clipping norm",
+        {"type": number, "metavar": "SIGMA"},
+    ),
+    "--delta": ("the delta at which epsilon is stated", {"type": number, "required": True}),
+    "--iterations": ("number of steps", {"type": number, "metavar": "T"}),
+    "--sampling-rate": (
+        "probability with which a record enters a step",
+        {"type": number, "metavar": "Q"},
+    ),
+}
+_OF_THE_ANSWER: Options = {
+    "--unit": (
+        "what is protected, such as a patient with all rows (default: record)",
+        {"default": "record"},
+    ),
+    "--accountant": ("pld, rdp, rdp_classic or fourier (default: pld)", {"default": "pld"}),
+    "--compare": ("show the plan under every sampler and accountant", {"action": "store_true"}),
+    "--best-of": (
+        "publish only the best of several runs, RUNS on average (above 1, at most 1000): "
+        "their number is drawn at random and stays secret, and the score that decides is a part of "
+        "each run; not with --compare, --figure or --accountant",
+        {"type": number, "metavar": "RUNS"},
+    ),
+    "--figure": ("draw the curve, or the comparison, to this file", {"metavar": "FILE.png"}),
+}
 
 
 def add(commands: argparse._SubParsersAction[Parser]) -> None:
@@ -35,47 +72,10 @@ def add(commands: argparse._SubParsersAction[Parser]) -> None:
         "one of --noise-multiplier, --iterations and --sampling-rate: it is computed.",
     )
     account.set_defaults(run=_account)
-    account.add_argument("--epsilon", type=number, help="the epsilon to keep")
-    account.add_argument(
-        "--noise-multiplier",
-        type=number,
-        metavar="SIGMA",
-        help="noise standard deviation / clipping norm",
-    )
-    account.add_argument(
-        "--delta", type=number, required=True, help="the delta at which epsilon is stated"
-    )
-    account.add_argument("--iterations", type=number, metavar="T", help="number of steps")
-    account.add_argument(
-        "--sampling-rate",
-        type=number,
-        metavar="Q",
-        help="probability with which a record enters a step",
-    )
+    add_all(account, _OF_A_PLAN)
     add_settings(account, ["sampler", "relation"])
     add_json(account)
-    account.add_argument(
-        "--unit",
-        default="record",
-        help="what is protected, such as a patient with all rows (default: record)",
-    )
-    account.add_argument(
-        "--accountant", default="pld", help="pld, rdp, rdp_classic or fourier (default: pld)"
-    )
-    account.add_argument(
-        "--compare", action="store_true", help="show the plan under every sampler and accountant"
-    )
-    account.add_argument(
-        "--best-of",
-        type=number,
-        metavar="RUNS",
-        help="publish only the best of several runs, RUNS on average (above 1, at most 1000): "
-        "their number is drawn at random and stays secret, and the score that decides is a part of "
-        "each run; not with --compare, --figure or --accountant",
-    )
-    account.add_argument(
-        "--figure", metavar="FILE.png", help="draw the curve, or the comparison, to this file"
-    )
+    add_all(account, _OF_THE_ANSWER)
 
 
 def _account(arguments: argparse.Namespace) -> int:

@@ -6,7 +6,18 @@ import argparse
 import json
 import sys
 
-from workbench.cli.shell import DONE, FAILED, Parser, add_command, add_json, add_settings, number
+from workbench.cli.shell import (
+    DONE,
+    FAILED,
+    Options,
+    Parser,
+    add_all,
+    add_command,
+    add_json,
+    add_settings,
+    number,
+    values_of,
+)
 from workbench.fitting import sources
 
 __all__ = ["add"]
@@ -26,7 +37,6 @@ _SETTINGS = (
     "strategy",
     "devices",
 )
-_OF_THE_ATTACK = ("mode", "trials", "num_canaries", "max_rows", "confidence", "bug")
 _DEFAULTS = {
     "epsilon": 1.0,
     "delta": 0.01,
@@ -34,6 +44,40 @@ _DEFAULTS = {
     "sampling_rate": 0.5,
     "clip": 1.0,
     "estimator": "aligned",
+}
+
+
+_OF_THE_ATTACK: Options = {
+    "--mode": (
+        "many_runs, or one_run with many canaries, which is quicker and finds less (default: "
+        "many_runs)",
+        {"default": "many_runs"},
+    ),
+    "--trials": (
+        "runs with and without the canary, for many_runs (default: 10000)",
+        {"type": number, "default": 10_000},
+    ),
+    "--num-canaries": (
+        "canaries in the run, for one_run (default: 1000)",
+        {"type": number, "default": 1000},
+    ),
+    "--max-rows": (
+        "rows that each record stands for, to attack people with several (default: one)",
+        {"type": number},
+    ),
+    "--confidence": (
+        "confidence of the lower bound (default: 0.95)",
+        {"type": number, "default": 0.95},
+    ),
+    "--parts": (
+        "parts of the audit: attack, sensitivity, accountant (default: all)",
+        {"nargs": "+", "action": "extend", "metavar": "PART"},
+    ),
+    "--bug": (
+        "break the audited code on purpose: half_noise, no_clipping, realised_size, "
+        "short_norms, clip_by_row or lenient_accountant",
+        {},
+    ),
 }
 
 
@@ -60,47 +104,7 @@ def add(commands: argparse._SubParsersAction[Parser]) -> None:
     )
     add_settings(audit, _SETTINGS, **_DEFAULTS)
     add_json(audit)
-    audit.add_argument(
-        "--mode",
-        default="many_runs",
-        help="many_runs, or one_run with many canaries, which is quicker and finds less (default: "
-        "many_runs)",
-    )
-    audit.add_argument(
-        "--trials",
-        type=number,
-        default=10_000,
-        help="runs with and without the canary, for many_runs (default: 10000)",
-    )
-    audit.add_argument(
-        "--num-canaries",
-        type=number,
-        default=1000,
-        help="canaries in the run, for one_run (default: 1000)",
-    )
-    audit.add_argument(
-        "--max-rows",
-        type=number,
-        help="rows that each record stands for, to attack people with several (default: one)",
-    )
-    audit.add_argument(
-        "--confidence",
-        type=number,
-        default=0.95,
-        help="confidence of the lower bound (default: 0.95)",
-    )
-    audit.add_argument(
-        "--parts",
-        nargs="+",
-        action="extend",
-        metavar="PART",
-        help="parts of the audit: attack, sensitivity, accountant (default: all)",
-    )
-    audit.add_argument(
-        "--bug",
-        help="break the audited code on purpose: half_noise, no_clipping, realised_size, "
-        "short_norms, clip_by_row or lenient_accountant",
-    )
+    add_all(audit, _OF_THE_ATTACK)
 
 
 def _audit(arguments: argparse.Namespace) -> int:
@@ -111,8 +115,7 @@ def _audit(arguments: argparse.Namespace) -> int:
     result = audit(
         sources.model(arguments.model, {}),
         arguments.data,
-        **{name: getattr(arguments, name) for name in (*_SETTINGS, *_OF_THE_ATTACK)},
-        parts=arguments.parts or PARTS,
+        **values_of(arguments, (*_SETTINGS, *_OF_THE_ATTACK)) | {"parts": arguments.parts or PARTS},
     )
     print(json.dumps(result.to_dict()) if arguments.json else result.statement())
     return DONE if result.passed else FAILED

@@ -14,10 +14,12 @@ from workbench._validate import ArgumentError
 from workbench.cli import fit
 from workbench.cli.shell import (
     STOPPED,
+    Options,
     Parser,
     add_command,
     named_values,
     number,
+    out_folder,
     stopped_by_interrupt,
 )
 from workbench.fitting import groups
@@ -26,7 +28,7 @@ __all__ = ["add"]
 
 # a look is for columns that are not declared; the others are refused by a choice
 _SETTINGS = [name for name in fit.SETTINGS if name not in ("look", "devices", "evaluate_private")]
-_CANDIDATES: dict[str, tuple[str, dict[str, Any]]] = {
+_CANDIDATES: Options = {
     "--candidate": (
         "one candidate: a model, or a formula, and its settings, as in "
         "'model=logistic,clip=0.5'; repeat it for each",
@@ -85,11 +87,10 @@ def _choose(arguments: argparse.Namespace) -> int:
     from workbench.fitting.choosing import ChoiceStopped, ChooseArguments, candidates_of, planned
     from workbench.fitting.tables import is_formula
     from workbench.ledger.reservation import LedgerWarning
-    from workbench.results.storage import check_folder
     from workbench.sweeps import plan_file
 
     # whatever can be refused is refused before a record is read
-    folder = None if arguments.out is None else check_folder(arguments.out)
+    folder = out_folder(arguments)
     settings: dict[str, Any] = {"epsilon": None}
     if arguments.plan is not None:
         settings |= plan_file.choice(arguments.plan)

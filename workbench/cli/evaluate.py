@@ -6,15 +6,34 @@ import argparse
 import json
 
 from workbench import _folders
-from workbench.cli.shell import DONE, Parser, add_command, add_json, add_settings, number, words
+from workbench.cli.shell import (
+    DONE,
+    Options,
+    Parser,
+    add_all,
+    add_command,
+    add_json,
+    add_settings,
+    number,
+    values_of,
+    words,
+)
+from workbench.cli.table import OF_A_CHARGE
 from workbench.fitting import sources
 
 __all__ = ["add"]
 
 _SETTINGS = ("epsilon", "delta", "num_records", "seed")
-_OF_LEDGER = {
-    "over_cap": ("REASON", "why to spend more than the cap of these records allows"),
-    "ledger": ("FILE", "file of the ledger (default: your own)"),
+_FILES: Options = {
+    "result": ("folder that fit --out wrote", {"metavar": "FOLDER"}),
+    "records": ("the table of private records", {"metavar": "FILE"}),
+    "--against": ("another result, whose log-likelihood is taken off", {"metavar": "FOLDER"}),
+}
+_OF_TABLE: Options = {
+    "--unit-id": ("column of the person", {"type": words, "metavar": "NAME"}),
+    "--max-rows": ("rows of a person that are used, at most", {"type": number, "metavar": "ROWS"}),
+    "--missing": ("what happens to missing values", {"choices": ("refuse", "drop", "middle")}),
+    **OF_A_CHARGE,
 }
 
 
@@ -28,24 +47,9 @@ def add(commands: argparse._SubParsersAction[Parser]) -> None:
         "records. --against compares the result with another, by the difference of their log "
         "predictive densities.",
     )
-    evaluate.add_argument("result", metavar="FOLDER", help="folder that fit --out wrote")
-    evaluate.add_argument("records", metavar="FILE", help="the table of private records")
-    evaluate.add_argument(
-        "--against", metavar="FOLDER", help="another result, whose log-likelihood is taken off"
-    )
+    add_all(evaluate, _FILES)
     add_settings(evaluate, _SETTINGS)
-    evaluate.add_argument("--unit-id", type=words, metavar="NAME", help="column of the person")
-    evaluate.add_argument(
-        "--max-rows", type=number, metavar="ROWS", help="rows of a person that are used, at most"
-    )
-    evaluate.add_argument(
-        "--missing", choices=("refuse", "drop", "middle"), help="what happens to missing values"
-    )
-    evaluate.add_argument(
-        "--name", type=words, help="name of the records in the ledger (default: the file's name)"
-    )
-    for name, (metavar, help) in _OF_LEDGER.items():
-        evaluate.add_argument(f"--{name.replace('_', '-')}", metavar=metavar, help=help)
+    add_all(evaluate, _OF_TABLE)
     add_json(evaluate)
     evaluate.set_defaults(run=_evaluate)
 
@@ -57,11 +61,8 @@ def _evaluate(arguments: argparse.Namespace) -> int:
 
     result = results.load(arguments.result)
     against = None if arguments.against is None else results.load(arguments.against)
-    options = {
-        name: value
-        for name in (*_SETTINGS, *_OF_LEDGER, "unit_id", "max_rows", "missing")
-        if (value := getattr(arguments, name)) is not None
-    }
+    values = values_of(arguments, (*_SETTINGS, *_OF_TABLE))
+    options = {name: value for name, value in values.items() if value is not None}
     options["name"] = arguments.name or _folders.title_of(arguments.records)
     table = sources.table("records", arguments.records)
     evaluation = evaluate(result, table, against=against, **options)

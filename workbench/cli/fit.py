@@ -17,19 +17,21 @@ from typing import TYPE_CHECKING, Any
 
 from workbench import _folders
 from workbench._numbers import upper
-from workbench._validate import ArgumentError
+from workbench._validate import ArgumentError, kind_and_message
 from workbench.cli import ledger as ledger_commands
 from workbench.cli import processes
 from workbench.cli.shell import (
     DONE,
     FAILED,
     STOPPED,
+    Options,
     Parser,
     add_command,
     add_json,
     add_quiet,
     add_settings,
     named_values,
+    out_folder,
     schema,
     stopped_by_interrupt,
 )
@@ -130,7 +132,7 @@ def _add_fit_options(fit: argparse.ArgumentParser) -> None:
 def add_options(
     command: argparse.ArgumentParser,
     names: Collection[str],
-    of_models: Mapping[str, tuple[str, dict[str, Any]]],
+    of_models: Options,
 ) -> list[Any]:
     """Add the options of data, models, settings, output and ledger.
 
@@ -183,7 +185,7 @@ def add_options(
     return [of_steps, of_run, sections["execution"]]
 
 
-_OF_A_MODEL: dict[str, tuple[str, dict[str, Any]]] = {
+_OF_A_MODEL: Options = {
     "--model": (
         "a name (see workbench models), or a Python file that registers a model, as FILE.py or "
         "FILE.py:NAME; the file is run, so name only files that you trust (default: logistic)",
@@ -195,7 +197,7 @@ _OF_A_MODEL: dict[str, tuple[str, dict[str, Any]]] = {
     ),
 }
 
-OF_A_FORMULA: dict[str, tuple[str, dict[str, Any]]] = {
+OF_A_FORMULA: Options = {
     "--formula": (
         "a regression instead of --model, such as 'ill ~ age + C(ward) + (1 | hospital)'; without "
         "--schema the fit learns ranges and levels, within its guarantee",
@@ -273,10 +275,9 @@ def _from_anywhere(name: str, text: str) -> str:
 def _fit(arguments: argparse.Namespace) -> int:
     """``workbench fit``; the exit code."""
     from workbench.fitting import fits
-    from workbench.results.storage import check_folder
 
     # whatever can be refused is refused before a record is read
-    folder = None if arguments.out is None else check_folder(arguments.out)
+    folder = out_folder(arguments)
     processes.join(arguments, ["fit", *fit_words(arguments)])
     model, data, of_formula = _model_and_data(arguments)
     prepared = fits.prepare(
@@ -470,9 +471,7 @@ def _saved(result: FitResult, folder: Path, run: Path | None) -> str:
         result.save(folder)
         return ""
     except Exception as error:  # whatever it is, the release must not be lost
-        failed = (
-            f"cannot save in {folder} ({' '.join(f'{type(error).__name__}: {error}'.split())})."
-        )
+        failed = f"cannot save in {folder} ({kind_and_message(error)})."
     with contextlib.suppress(ArgumentError):
         if run is not None and (
             checkpoints.newest(run).is_finished or result.status == "cancelled"

@@ -16,7 +16,17 @@ from typing import TYPE_CHECKING, Any
 
 from workbench._numbers import upper
 from workbench._validate import ArgumentError, printable
-from workbench.cli.shell import DONE, Parser, add_command, add_json, check_out, number, written
+from workbench.cli.shell import (
+    DONE,
+    Options,
+    Parser,
+    add_all,
+    add_command,
+    add_json,
+    check_out,
+    number,
+    written,
+)
 
 if TYPE_CHECKING:
     from workbench.ledger.ledger import BudgetStatus, Ledger, Spend
@@ -28,6 +38,19 @@ __all__ = ["add", "after_fit", "forget", "in_one_line", "saved_runs"]
 _DATASET = "a number from workbench ledger list, a name, or the beginning of a fingerprint"
 _FILE = "the ledger's file (default: $WORKBENCH_LEDGER, else that of your user account)"
 Answer = tuple[dict[str, Any], list[str]]  # for --json, and lines for people
+
+
+_OF_A_CAP: Options = {
+    "--delta": ("the delta at which epsilon is stated", {"type": number, "metavar": "D"}),
+    "--relation": (
+        "add_or_remove_one (default), replace_one, which counts all fits, or replace_special",
+        {},
+    ),
+    "--order": (
+        "order of the Renyi filter (default: one that suits most fits)",
+        {"type": number, "metavar": "A"},
+    ),
+}
 
 
 def add(commands: argparse._SubParsersAction[Parser]) -> None:
@@ -78,19 +101,7 @@ def add(commands: argparse._SubParsersAction[Parser]) -> None:
         "--epsilon", type=number, metavar="E", help="the most that all fits together may spend"
     )
     chosen.add_argument("--remove", action="store_true", help="remove the cap")
-    cap.add_argument(
-        "--delta", type=number, metavar="D", help="the delta at which epsilon is stated"
-    )
-    cap.add_argument(
-        "--relation",
-        help="add_or_remove_one (default), replace_one, which counts all fits, or replace_special",
-    )
-    cap.add_argument(
-        "--order",
-        type=number,
-        metavar="A",
-        help="order of the Renyi filter (default: one that suits most fits)",
-    )
+    add_all(cap, _OF_A_CAP)
     for action in (relate, separate):
         action.add_argument("one", metavar="ONE", help=_DATASET)
     relate.add_argument("other", metavar="OTHER", help="another data set, likewise")

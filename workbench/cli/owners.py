@@ -12,19 +12,56 @@ from workbench import _folders
 from workbench.cli import fit
 from workbench.cli.shell import (
     DONE,
+    Options,
     Parser,
+    add_all,
     add_command,
     add_json,
     named_values,
     number,
+    out_folder,
     schema,
+    values_of,
     words,
 )
+from workbench.cli.table import OF_A_CHARGE
 from workbench.fitting import sources
 
 __all__ = ["add"]
 
 _FOLDER = "folder for the file (default: the current one)"
+_OF_A_PLAN: Options = {
+    "out": ("file to write, such as plan.json", {"metavar": "PLAN"}),
+    "--model": (
+        "a formula of a linear regression, such as 'days ~ age', normal_table or mixed_table",
+        {"required": True, "type": words},
+    ),
+    "--option": (
+        "options of the model; of a formula priors",
+        {"nargs": "+", "action": "extend", "default": [], "metavar": "NAME=VALUE"},
+    ),
+    "--schema": (
+        "ranges and categories of the columns",
+        {"required": True, "metavar": "FILE.json"},
+    ),
+    "--owners": ("their names", {"nargs": "+", "required": True, "type": words, "metavar": "NAME"}),
+    "--colluders": (
+        "how many owners may tell others what noise they added; with 0 the promise does not "
+        "hold against the owners themselves (default: 1)",
+        {"type": number, "default": 1, "metavar": "C"},
+    ),
+    "--epsilon": ("privacy loss", {"type": number, "required": True, "metavar": "E"}),
+    "--delta": ("default: the power of ten below 1 / N", {"type": number, "metavar": "D"}),
+    "--num-records": (
+        "upper bound on the records of all owners together, public",
+        {"type": number, "required": True, "metavar": "N"},
+    ),
+}
+_OF_A_SUM: Options = {
+    "--data": ("your own table", {"required": True, "metavar": "FILE"}),
+    "--keys": ("the keys of all owners", {"nargs": "+", "required": True, "metavar": "FILE"}),
+    **OF_A_CHARGE,
+}
 
 
 def add(commands: argparse._SubParsersAction[Parser]) -> None:
@@ -61,19 +98,7 @@ def add(commands: argparse._SubParsersAction[Parser]) -> None:
         )
         action.add_argument("--out", default=".", metavar="FOLDER", help=_FOLDER)
     code.add_argument("keys", nargs="+", metavar="FILE", help="the keys of all owners")
-    summed.add_argument("--data", required=True, metavar="FILE", help="your own table")
-    summed.add_argument(
-        "--keys", nargs="+", required=True, metavar="FILE", help="the keys of all owners"
-    )
-    summed.add_argument(
-        "--name", type=words, help="name of the records in the ledger (default: the file's name)"
-    )
-    summed.add_argument("--ledger", metavar="FILE", help="file of the ledger (default: your own)")
-    summed.add_argument(
-        "--over-cap",
-        metavar="REASON",
-        help="why to spend more than the cap of these records allows",
-    )
+    add_all(summed, _OF_A_SUM)
     result.add_argument("sums", nargs="+", metavar="FILE", help="the sums of all owners")
     result.add_argument("--out", metavar="FOLDER", help="folder to save the result in")
     add_json(result)
@@ -83,46 +108,7 @@ def add(commands: argparse._SubParsersAction[Parser]) -> None:
 
 def _add_plan(actions: argparse._SubParsersAction[Parser]) -> None:
     plan = add_command(actions, "plan", "write the plan that all owners get")
-    plan.add_argument("out", metavar="PLAN", help="file to write, such as plan.json")
-    plan.add_argument(
-        "--model",
-        required=True,
-        type=words,
-        help="a formula of a linear regression, such as 'days ~ age', normal_table or mixed_table",
-    )
-    plan.add_argument(
-        "--option",
-        nargs="+",
-        action="extend",
-        default=[],
-        metavar="NAME=VALUE",
-        help="options of the model; of a formula priors",
-    )
-    plan.add_argument(
-        "--schema", required=True, metavar="FILE.json", help="ranges and categories of the columns"
-    )
-    plan.add_argument(
-        "--owners", nargs="+", required=True, type=words, metavar="NAME", help="their names"
-    )
-    plan.add_argument(
-        "--colluders",
-        type=number,
-        default=1,
-        metavar="C",
-        help="how many owners may tell others what noise they added; with 0 the promise does not "
-        "hold against the owners themselves (default: 1)",
-    )
-    plan.add_argument("--epsilon", type=number, required=True, metavar="E", help="privacy loss")
-    plan.add_argument(
-        "--delta", type=number, metavar="D", help="default: the power of ten below 1 / N"
-    )
-    plan.add_argument(
-        "--num-records",
-        type=number,
-        required=True,
-        metavar="N",
-        help="upper bound on the records of all owners together, public",
-    )
+    add_all(plan, _OF_A_PLAN)
     plan.set_defaults(run=_plan)
 
 
@@ -131,7 +117,7 @@ def _plan(arguments: argparse.Namespace) -> int:
 
     names = ("model", "owners", "colluders", "epsilon", "delta", "num_records")
     plan = owners.plan(
-        **{name: getattr(arguments, name) for name in names},
+        **values_of(arguments, names),
         schema=schema(arguments.schema),
         options=named_values(arguments.option),
     )
@@ -175,9 +161,8 @@ def _sum(arguments: argparse.Namespace) -> int:
 
 def _fit(arguments: argparse.Namespace) -> int:
     from workbench import owners
-    from workbench.results.storage import check_folder
 
-    folder = None if arguments.out is None else check_folder(arguments.out)
+    folder = out_folder(arguments)
     with warnings.catch_warnings(record=True) as caught:
         result = owners.fit(arguments.plan, arguments.sums)
         return fit.finish(result, arguments, folder, caught)

@@ -7,10 +7,48 @@ import os
 import sys
 from typing import Any
 
-from workbench.cli.shell import DONE, Parser, add_command, check_out, number, words
+from workbench.cli.shell import (
+    DONE,
+    Options,
+    Parser,
+    add_all,
+    add_command,
+    check_out,
+    number,
+    values_of,
+    words,
+)
 from workbench.cli.table import RECORDS, add_table, table_options
 
 __all__ = ["add"]
+
+_OF_A_FILE: Options = {
+    "path": ("a CSV, Parquet or NumPy (.npz) file", {"metavar": "TABLE"}),
+    "--out": (
+        f"the file to write (default: beside the table, with suffix {RECORDS})",
+        {"metavar": "FILE"},
+    ),
+    "--encrypt": (
+        "encrypt each block by AES-256-GCM (package cryptography)",
+        {"action": "store_true"},
+    ),
+}
+_OF_BLOCKS: Options = {
+    "--block-size": (
+        "size of a block, from 65536 to 1048576 (default: 262144)",
+        {"type": number, "default": 2**18, "metavar": "BYTES"},
+    ),
+    "--capacity": (
+        "public number of training records that the file has room for, so that its size does "
+        "not reveal how many there are",
+        {"type": number, "metavar": "N"},
+    ),
+    "--evaluation": (
+        "file of evaluation records, instead of a share of TABLE",
+        {"metavar": "TABLE"},
+    ),
+    "--name": ("name of the data set (default: the file's name)", {"type": words}),
+}
 
 
 def add(commands: argparse._SubParsersAction[Parser]) -> None:
@@ -22,17 +60,7 @@ def add(commands: argparse._SubParsersAction[Parser]) -> None:
         "The table is read part by part. The file appears when it is complete. The names of "
         "columns, bounds and all other declarations are not encrypted.",
     )
-    pack.add_argument("path", metavar="TABLE", help="a CSV, Parquet or NumPy (.npz) file")
-    pack.add_argument(
-        "--out",
-        metavar="FILE",
-        help=f"the file to write (default: beside the table, with suffix {RECORDS})",
-    )
-    pack.add_argument(
-        "--encrypt",
-        action="store_true",
-        help="encrypt each block by AES-256-GCM (package cryptography)",
-    )
+    add_all(pack, _OF_A_FILE)
     key = pack.add_mutually_exclusive_group()
     key.add_argument(
         "--key-file",
@@ -44,26 +72,7 @@ def add(commands: argparse._SubParsersAction[Parser]) -> None:
         metavar="NAME",
         help="name of the key in the system's keyring (package keyring)",
     )
-    pack.add_argument(
-        "--block-size",
-        type=number,
-        default=2**18,
-        metavar="BYTES",
-        help="size of a block, from 65536 to 1048576 (default: 262144)",
-    )
-    pack.add_argument(
-        "--capacity",
-        type=number,
-        metavar="N",
-        help="public number of training records that the file has room for, so that its size does "
-        "not reveal how many there are",
-    )
-    pack.add_argument(
-        "--evaluation",
-        metavar="TABLE",
-        help="file of evaluation records, instead of a share of TABLE",
-    )
-    pack.add_argument("--name", type=words, help="name of the data set (default: the file's name)")
+    add_all(pack, _OF_BLOCKS)
     add_table(pack, pack)
     pack.set_defaults(run=_pack)
 
@@ -88,7 +97,7 @@ def _pack(arguments: argparse.Namespace) -> int:
     written = data.pack(
         arguments.path,
         out,
-        **{name: getattr(arguments, name) for name in plain},
+        **values_of(arguments, plain),
         **table_options(arguments),
         **named,
         fingerprints=fingerprints,

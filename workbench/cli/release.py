@@ -10,12 +10,46 @@ from pathlib import Path
 
 from workbench._csv import to_csv
 from workbench._validate import ArgumentError, integer
-from workbench.cli.shell import DONE, Parser, add_command, check_out, number, written
+from workbench.cli.shell import (
+    DONE,
+    Options,
+    Parser,
+    add_all,
+    add_command,
+    check_out,
+    number,
+    written,
+)
 from workbench.fitting import sources
 
 __all__ = ["add"]
 
 _QUICKLY_DRAWN = 100_000  # records, within seconds
+
+
+_OF_PREDICTIONS: Options = {
+    "result": ("folder that fit --out wrote", {"metavar": "FOLDER"}),
+    "records": (
+        "records with the columns of the fitted table, in the same units",
+        {"metavar": "FILE.csv"},
+    ),
+    "--out": ("file to write (default: standard output)", {"metavar": "FILE.csv"}),
+}
+
+
+_OF_SAMPLES: Options = {
+    "result": ("folder that fit --out wrote", {"metavar": "FOLDER"}),
+    "--count": ("number of records (default: 1000)", {"type": number, "default": 1000}),
+    "--given": (
+        "inputs, for models that predict a target (default: the public evaluation records)",
+        {"metavar": "FILE.csv"},
+    ),
+    "--seed": ("seed, to draw the same records again", {"type": number}),
+    "--out": (
+        "file to write: CSV, or .npy for images (default: standard output)",
+        {"metavar": "FILE"},
+    ),
+}
 
 
 def add(commands: argparse._SubParsersAction[Parser]) -> None:
@@ -26,15 +60,7 @@ def add(commands: argparse._SubParsersAction[Parser]) -> None:
         "predict new records from a saved result",
         "Predictions are computed from the release and cost no further privacy.",
     )
-    predict.add_argument("result", metavar="FOLDER", help="folder that fit --out wrote")
-    predict.add_argument(
-        "records",
-        metavar="FILE.csv",
-        help="records with the columns of the fitted table, in the same units",
-    )
-    predict.add_argument(
-        "--out", metavar="FILE.csv", help="file to write (default: standard output)"
-    )
+    add_all(predict, _OF_PREDICTIONS)
     _add_new_groups(predict, "FILE.csv")
     predict.set_defaults(run=_predict)
     sample = add_command(
@@ -44,21 +70,7 @@ def add(commands: argparse._SubParsersAction[Parser]) -> None:
         "They are drawn from the posterior predictive. They are computed from the release and cost "
         "no further privacy.",
     )
-    sample.add_argument("result", metavar="FOLDER", help="folder that fit --out wrote")
-    sample.add_argument(
-        "--count", type=number, default=1000, help="number of records (default: 1000)"
-    )
-    sample.add_argument(
-        "--given",
-        metavar="FILE.csv",
-        help="inputs, for models that predict a target (default: the public evaluation records)",
-    )
-    sample.add_argument("--seed", type=number, help="seed, to draw the same records again")
-    sample.add_argument(
-        "--out",
-        metavar="FILE",
-        help="file to write: CSV, or .npy for images (default: standard output)",
-    )
+    add_all(sample, _OF_SAMPLES)
     _add_new_groups(sample, "--given")
     sample.set_defaults(run=_sample)
 

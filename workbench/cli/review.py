@@ -8,11 +8,40 @@ import sys
 from pathlib import Path
 from typing import Literal
 
-from workbench.cli.shell import DONE, FAILED, UNUSABLE, Parser, add_command, add_json, written
+from workbench.cli.shell import (
+    DONE,
+    FAILED,
+    UNUSABLE,
+    Options,
+    Parser,
+    add_all,
+    add_command,
+    add_json,
+    values_of,
+    written,
+)
 
 __all__ = ["add"]
 
 _CODES = {"passed": DONE, "failed": FAILED, "not checked": UNUSABLE}
+
+
+_OF_A_RELEASE: Options = {
+    "--describe": (
+        "a .yaml file of what only you can say, for an entry in the Differential Privacy "
+        "Deployments Registry; what it lacks is asked for and kept there",
+        {"metavar": "FILE"},
+    ),
+    "--notebook": (
+        "the notebook that made the result; only outputs that are labelled as covered or "
+        "public data are put in",
+        {"metavar": "FILE.ipynb"},
+    ),
+    "--sign": (
+        "sign it with your Ed25519 key, made at its first use (package cryptography)",
+        {"action": "store_true"},
+    ),
+}
 
 
 def add(commands: argparse._SubParsersAction[Parser]) -> None:
@@ -39,23 +68,7 @@ def add(commands: argparse._SubParsersAction[Parser]) -> None:
         help="ledger that the fit was recorded in (default: $WORKBENCH_LEDGER, else yours)",
     )
     book.add_argument("--no-ledger", action="store_true", help="leave the ledger's part out")
-    release.add_argument(
-        "--describe",
-        metavar="FILE",
-        help="a .yaml file of what only you can say, for an entry in the Differential Privacy "
-        "Deployments Registry; what it lacks is asked for and kept there",
-    )
-    release.add_argument(
-        "--notebook",
-        metavar="FILE.ipynb",
-        help="the notebook that made the result; only outputs that are labelled as covered or "
-        "public data are put in",
-    )
-    release.add_argument(
-        "--sign",
-        action="store_true",
-        help="sign it with your Ed25519 key, made at its first use (package cryptography)",
-    )
+    add_all(release, _OF_A_RELEASE)
     release.set_defaults(run=_release)
     verify = add_command(
         commands,
@@ -82,7 +95,7 @@ def _release(arguments: argparse.Namespace) -> int:
     book: str | Literal[False] | None = False if arguments.no_ledger else arguments.ledger
     if arguments.describe is not None:
         ask(Path(arguments.describe), input if sys.stdin.isatty() else None)
-    options = {name: getattr(arguments, name) for name in ("describe", "notebook", "sign")}
+    options = values_of(arguments, _OF_A_RELEASE)
     folder = release(arguments.result, arguments.out, ledger=book, **options)
     print(f"Saved: {folder}", file=sys.stderr)
     return DONE

@@ -25,7 +25,9 @@ __all__ = [
     "FAILED",
     "STOPPED",
     "UNUSABLE",
+    "Options",
     "Parser",
+    "add_all",
     "add_command",
     "add_json",
     "add_quiet",
@@ -35,13 +37,19 @@ __all__ = [
     "in_options",
     "named_values",
     "number",
+    "out_folder",
     "schema",
     "stopped_by_interrupt",
+    "values_of",
     "written",
 ]
 
 _MOST_BYTES = 2**25  # of a file with declarations
 DONE, FAILED, UNUSABLE, STOPPED = 0, 1, 2, _interrupt.STOPPED  # exit codes
+
+
+# {option: its help, and how it is read}
+Options = dict[str, tuple[str, dict[str, Any]]]
 
 
 class Parser(argparse.ArgumentParser):
@@ -201,6 +209,13 @@ def check_out(out: str | None) -> None:
         raise ArgumentError("out", out, "cannot write there.")
 
 
+def out_folder(arguments: argparse.Namespace) -> Path | None:
+    """The folder of ``--out``, which is new or empty; None without one."""
+    from workbench.results.storage import check_folder
+
+    return None if arguments.out is None else check_folder(arguments.out)
+
+
 def written(text: str, out: str | None) -> None:
     """Write ``text`` to a file, or to standard output."""
     if out is None:
@@ -247,6 +262,18 @@ def stopped_by_interrupt(words: str) -> Iterator[Callable[[], bool]]:
 
 
 # ---- options -------------------------------------------------------------------------------------
+
+
+def add_all(command: argparse._ActionsContainer, options: Options) -> None:
+    """The options of a table."""
+    for option, (text, kind) in options.items():
+        command.add_argument(option, help=text, **kind)
+
+
+def values_of(arguments: argparse.Namespace, options: Iterable[str]) -> dict[str, Any]:
+    """{argument: value} of options, by the names of either."""
+    names = (option.removeprefix("--").replace("-", "_") for option in options)
+    return {name: getattr(arguments, name) for name in names}
 
 
 def _number_or_word(word: str) -> Callable[[str], Any]:

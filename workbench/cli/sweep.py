@@ -18,11 +18,14 @@ from workbench.cli.shell import (
     DONE,
     FAILED,
     STOPPED,
+    Options,
     Parser,
+    add_all,
     add_command,
     add_json,
     add_quiet,
     number,
+    out_folder,
     stopped_by_interrupt,
 )
 from workbench.cli.table import RECORDS, add_packed, packed
@@ -37,6 +40,23 @@ __all__ = ["add"]
 
 _MOST_WORKERS = 1024
 _SECONDS = 10  # time that a scheduler has to answer
+
+
+_OPTIONS: Options = {
+    "plan": (
+        "a .yaml, .yml, .toml or .json file; a model file that it names is run",
+        {"metavar": "PLAN"},
+    ),
+    "--store": (
+        "file for finished fits; those that it already has are not run again",
+        {"metavar": "FILE.sqlite"},
+    ),
+    "--out": ("folder for table.csv, figure.png and a copy of the plan", {"metavar": "FOLDER"}),
+    "--accept-total-epsilon": (
+        "run on private records without asking if all fits together spend at most this",
+        {"type": number, "metavar": "X"},
+    ),
+}
 
 
 def add(commands: argparse._SubParsersAction[Parser]) -> None:
@@ -54,25 +74,7 @@ def add(commands: argparse._SubParsersAction[Parser]) -> None:
         "spends in total, and asks before it begins.",
     )
     sweep.set_defaults(run=_sweep)
-    sweep.add_argument(
-        "plan",
-        metavar="PLAN",
-        help="a .yaml, .yml, .toml or .json file; a model file that it names is run",
-    )
-    sweep.add_argument(
-        "--store",
-        metavar="FILE.sqlite",
-        help="file for finished fits; those that it already has are not run again",
-    )
-    sweep.add_argument(
-        "--out", metavar="FOLDER", help="folder for table.csv, figure.png and a copy of the plan"
-    )
-    sweep.add_argument(
-        "--accept-total-epsilon",
-        type=number,
-        metavar="X",
-        help="run on private records without asking if all fits together spend at most this",
-    )
+    add_all(sweep, _OPTIONS)
     workers = sweep.add_mutually_exclusive_group()
     workers.add_argument(
         "--devices",
@@ -108,12 +110,11 @@ def add(commands: argparse._SubParsersAction[Parser]) -> None:
 
 def _sweep(arguments: argparse.Namespace) -> int:
     """Run the command and return its exit code."""
-    from workbench.results.storage import check_folder
     from workbench.sweeps import plan_file, sweeping
     from workbench.sweeps.store import Store, key_path
 
     # whatever can be refused is refused before a record is read
-    folder = None if arguments.out is None else check_folder(arguments.out)
+    folder = out_folder(arguments)
     lanes = (
         None
         if arguments.max_lanes is None

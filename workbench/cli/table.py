@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from workbench._validate import ArgumentError
-from workbench.cli.shell import bounds, number, schema, words
+from workbench.cli.shell import Options, add_all, bounds, number, schema, values_of, words
 from workbench.fitting import sources
 from workbench.fitting.sources import RECORDS
 
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from workbench.data import Dataset
 
 __all__ = [
+    "OF_A_CHARGE",
     "OF_A_SPLIT",
     "RECORDS",
     "add_data",
@@ -34,7 +35,7 @@ __all__ = [
 
 _MANY: dict[str, Any] = {"nargs": "+", "action": "extend", "metavar": "NAME", "type": words}
 _NAME: dict[str, Any] = {"type": words, "metavar": "NAME"}
-_FROM_A_FILE: dict[str, tuple[str, dict[str, Any]]] = {
+_FROM_A_FILE: Options = {
     "--target": ("name of the target column; omit it for models without a target", _NAME),
     "--positive": (
         "target value that counts as 1; all other values form one class",
@@ -81,7 +82,7 @@ _FROM_A_FILE: dict[str, tuple[str, dict[str, Any]]] = {
         {"choices": ("refuse", "drop", "middle", "indicator"), "default": "refuse"},
     ),
 }
-_OF_A_SPLIT: dict[str, tuple[str, dict[str, Any]]] = {
+_OF_A_SPLIT: Options = {
     "--evaluation-fraction": (
         "share of rows held out (default: 0.2; 0 for a fit of a file whose evaluation records are "
         "private, unless --evaluate-private is set)",
@@ -91,6 +92,11 @@ _OF_A_SPLIT: dict[str, tuple[str, dict[str, Any]]] = {
         "public seed of the split (default: 0)",
         {"type": number, "default": 0, "metavar": "SEED"},
     ),
+}
+OF_A_CHARGE: Options = {
+    "--name": ("name of the records in the ledger (default: the file's name)", {"type": words}),
+    "--ledger": ("file of the ledger (default: your own)", {"metavar": "FILE"}),
+    "--over-cap": ("why to spend more than the cap of these records allows", {"metavar": "REASON"}),
 }
 OF_A_SPLIT = tuple(option[2:].replace("-", "_") for option in _OF_A_SPLIT)
 
@@ -113,6 +119,29 @@ def add_data(fit: argparse.ArgumentParser, data: argparse._ActionsContainer) -> 
     add_packed(fit, data)
 
 
+_PACKED: Options = {
+    "--key-file": (
+        "file with the key of an encrypted file (default: the key in $WORKBENCH_RECORDS_KEY)",
+        {"metavar": "FILE"},
+    ),
+    "--keyring": ("name of the key in the system's keyring (package keyring)", {"metavar": "NAME"}),
+    "--reading": (
+        "memory reads all records once; direct reads each minibatch from the file; oblivious "
+        "does so in an order that hides which records it has (default: memory if they fit; "
+        "otherwise oblivious for an encrypted file, direct for any other)",
+        {"choices": ("memory", "direct", "oblivious")},
+    ),
+    "--memory": (
+        "memory that the records may take, in GiB (default: 1)",
+        {"type": number, "default": 1.0, "metavar": "GIB"},
+    ),
+    "--scratch": (
+        "folder of the temporary files of oblivious reading (default: the file's own)",
+        {"metavar": "DIR"},
+    ),
+}
+
+
 def add_packed(command: argparse.ArgumentParser, data: argparse._ActionsContainer) -> None:
     """Options that say how a file of records is opened, and what is declared about privacy: no file
     is believed in that.
@@ -125,36 +154,7 @@ def add_packed(command: argparse.ArgumentParser, data: argparse._ActionsContaine
     data.add_argument(
         "--evaluation-public", action="store_true", help="declare the evaluation records public"
     )
-    packed = command.add_argument_group(f"data that workbench pack wrote ({RECORDS})")
-    packed.add_argument(
-        "--key-file",
-        metavar="FILE",
-        help="file with the key of an encrypted file (default: the key in $WORKBENCH_RECORDS_KEY)",
-    )
-    packed.add_argument(
-        "--keyring",
-        metavar="NAME",
-        help="name of the key in the system's keyring (package keyring)",
-    )
-    packed.add_argument(
-        "--reading",
-        choices=("memory", "direct", "oblivious"),
-        help="memory reads all records once; direct reads each minibatch from the file; oblivious "
-        "does so in an order that hides which records it has (default: memory if they fit; "
-        "otherwise oblivious for an encrypted file, direct for any other)",
-    )
-    packed.add_argument(
-        "--memory",
-        type=number,
-        default=1.0,
-        metavar="GIB",
-        help="memory that the records may take, in GiB (default: 1)",
-    )
-    packed.add_argument(
-        "--scratch",
-        metavar="DIR",
-        help="folder of the temporary files of oblivious reading (default: the file's own)",
-    )
+    add_all(command.add_argument_group(f"data that workbench pack wrote ({RECORDS})"), _PACKED)
 
 
 def add_table(command: argparse.ArgumentParser, data: argparse._ActionsContainer) -> None:
@@ -162,11 +162,8 @@ def add_table(command: argparse.ArgumentParser, data: argparse._ActionsContainer
 
     :param data: the group of the options that all kinds of data share.
     """
-    for option, (text, kind) in _OF_A_SPLIT.items():
-        data.add_argument(option, help=text, **kind)
-    file = command.add_argument_group("columns of a table in a file")
-    for option, (text, kind) in _FROM_A_FILE.items():
-        file.add_argument(option, help=text, **kind)
+    add_all(data, _OF_A_SPLIT)
+    add_all(command.add_argument_group("columns of a table in a file"), _FROM_A_FILE)
 
 
 def dataset(arguments: argparse.Namespace) -> Any:
@@ -230,12 +227,7 @@ def packed(arguments: argparse.Namespace) -> Any:
     """
     from workbench import data
 
-    names = ("key_file", "keyring", "reading", "memory", "scratch")
-    return data.open(
-        arguments.data,
-        **{name: getattr(arguments, name) for name in names},
-        **declared_privacy(arguments),
-    )
+    return data.open(arguments.data, **values_of(arguments, _PACKED), **declared_privacy(arguments))
 
 
 def declared_privacy(arguments: argparse.Namespace) -> dict[str, Any]:
@@ -284,7 +276,7 @@ def table_options(arguments: argparse.Namespace) -> dict[str, Any]:
     declared = schema(arguments.schema) if arguments.schema else None
     return {
         **{"schema": declared} | sources.unit_in(declared) | of_tables(arguments),
-        **{name: getattr(arguments, name) for name in plain},
+        **values_of(arguments, plain),
         "bounds": bounds(arguments.bounds) if arguments.bounds else None,
         "group_features": None
         if arguments.group_features is None

@@ -76,113 +76,44 @@ BREAST_CANCER = {
     "worst fractal dimension": (0.05, 0.21),
 }
 
+
+def _or_other(names: str) -> Categorical:
+    """The categories of these names, with blanks between them, and one more for all others."""
+    return Categorical(tuple(names.split()), other=True)
+
+
 # Categories are those of adult.names; "?" and missing values become "(other)". Ages end at 90, and
 # gains, losses and hours at the limits of the survey. Left out are fnlwgt, a sampling weight, and
 # education, which education_num has as a number.
 ADULT = Schema(
     {
         "age": Numeric(17, 90, whole=True),
-        "workclass": Categorical(
-            (
-                "Private",
-                "Self-emp-not-inc",
-                "Self-emp-inc",
-                "Federal-gov",
-                "Local-gov",
-                "State-gov",
-                "Without-pay",
-                "Never-worked",
-            ),
-            other=True,
+        "workclass": _or_other(
+            "Private Self-emp-not-inc Self-emp-inc Federal-gov Local-gov State-gov Without-pay "
+            "Never-worked"
         ),
         "education_num": Numeric(1, 16, whole=True),
-        "marital_status": Categorical(
-            (
-                "Married-civ-spouse",
-                "Divorced",
-                "Never-married",
-                "Separated",
-                "Widowed",
-                "Married-spouse-absent",
-                "Married-AF-spouse",
-            ),
-            other=True,
+        "marital_status": _or_other(
+            "Married-civ-spouse Divorced Never-married Separated Widowed Married-spouse-absent "
+            "Married-AF-spouse"
         ),
-        "occupation": Categorical(
-            (
-                "Tech-support",
-                "Craft-repair",
-                "Other-service",
-                "Sales",
-                "Exec-managerial",
-                "Prof-specialty",
-                "Handlers-cleaners",
-                "Machine-op-inspct",
-                "Adm-clerical",
-                "Farming-fishing",
-                "Transport-moving",
-                "Priv-house-serv",
-                "Protective-serv",
-                "Armed-Forces",
-            ),
-            other=True,
+        "occupation": _or_other(
+            "Tech-support Craft-repair Other-service Sales Exec-managerial Prof-specialty "
+            "Handlers-cleaners Machine-op-inspct Adm-clerical Farming-fishing Transport-moving "
+            "Priv-house-serv Protective-serv Armed-Forces"
         ),
-        "relationship": Categorical(
-            ("Wife", "Own-child", "Husband", "Not-in-family", "Other-relative", "Unmarried"),
-            other=True,
-        ),
-        "race": Categorical(
-            ("White", "Asian-Pac-Islander", "Amer-Indian-Eskimo", "Other", "Black"), other=True
-        ),
-        "sex": Categorical(("Female", "Male"), other=True),
+        "relationship": _or_other("Wife Own-child Husband Not-in-family Other-relative Unmarried"),
+        "race": _or_other("White Asian-Pac-Islander Amer-Indian-Eskimo Other Black"),
+        "sex": _or_other("Female Male"),
         "capital_gain": Numeric(0, 99_999, whole=True),
         "capital_loss": Numeric(0, 4356, whole=True),
         "hours_per_week": Numeric(1, 99, whole=True),
-        "native_country": Categorical(
-            (
-                "United-States",
-                "Cambodia",
-                "England",
-                "Puerto-Rico",
-                "Canada",
-                "Germany",
-                "Outlying-US(Guam-USVI-etc)",
-                "India",
-                "Japan",
-                "Greece",
-                "South",
-                "China",
-                "Cuba",
-                "Iran",
-                "Honduras",
-                "Philippines",
-                "Italy",
-                "Poland",
-                "Jamaica",
-                "Vietnam",
-                "Mexico",
-                "Portugal",
-                "Ireland",
-                "France",
-                "Dominican-Republic",
-                "Laos",
-                "Ecuador",
-                "Taiwan",
-                "Haiti",
-                "Columbia",
-                "Hungary",
-                "Guatemala",
-                "Nicaragua",
-                "Scotland",
-                "Thailand",
-                "Yugoslavia",
-                "El-Salvador",
-                "Trinadad&Tobago",
-                "Peru",
-                "Hong",
-                "Holand-Netherlands",
-            ),
-            other=True,
+        "native_country": _or_other(
+            "United-States Cambodia England Puerto-Rico Canada Germany Outlying-US(Guam-USVI-etc) "
+            "India Japan Greece South China Cuba Iran Honduras Philippines Italy Poland Jamaica "
+            "Vietnam Mexico Portugal Ireland France Dominican-Republic Laos Ecuador Taiwan Haiti "
+            "Columbia Hungary Guatemala Nicaragua Scotland Thailand Yugoslavia El-Salvador "
+            "Trinadad&Tobago Peru Hong Holand-Netherlands"
         ),
     }
 )

@@ -13,7 +13,7 @@ from numpyro import distributions as dist
 from workbench import _validate
 from workbench.formula import links
 from workbench.formula.centring import Nodes
-from workbench.formula.family import Array, Chances, Family, Gradient, Values
+from workbench.formula.family import Array, Chances, Family, Gradient, Positive, Values
 from workbench.formula.likelihoods import (
     BetaOfMean,
     GammaOfMean,
@@ -134,7 +134,7 @@ def _reach(response: Response) -> float:
     return max(abs(low), abs(high)) if response.through_origin else high / 2 - low / 2
 
 
-class Gamma(Family):
+class Gamma(Positive):
     """Positive numbers whose standard deviation is a share of their mean, 1 / sqrt(``shape``)."""
 
     name = "gamma"
@@ -148,19 +148,12 @@ class Gamma(Family):
     def is_pivotal(self) -> bool:  # type: ignore[override]
         return self.link == "log"
 
-    def check(self, response: Response) -> None:
-        response.require_numbers()
-        response.require_positive()
-
     def parameters(self, response: Response) -> dict[str, dist.Distribution]:
         return {"shape": dist.LogNormal(1.0, 1.5)}
 
     def gradient(self, response: Response) -> Gradient:
         shape = math.e  # the prior's median
         return Gradient(float(math.sqrt(shape) * self._log_slope(response)), False)
-
-    def _encoded(self, response: Response, values: ArrayLike) -> np.ndarray:
-        return response.numbers(values, at_least=0)
 
     def nodes(
         self, response: Response, predictor: Array, parameters: Values, **extras: Array
@@ -176,11 +169,6 @@ class Gamma(Family):
         self, response: Response, predictor: Array, parameters: Values, **extras: Array
     ) -> dist.Distribution:
         return GammaOfMean(self._log_mean(response, predictor), parameters["shape"])
-
-    def mean(
-        self, response: Response, predictor: Array, parameters: Values, **extras: Array
-    ) -> Array:
-        return links.safe_exp(self._log_mean(response, predictor))
 
 
 class InverseGaussian(Gamma):

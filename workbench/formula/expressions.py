@@ -255,10 +255,6 @@ def _rising(
     return call
 
 
-def _itself(refusal: Refusal, argument: Bounded) -> Bounded:
-    return argument
-
-
 def _size(refusal: Refusal, argument: Bounded) -> Bounded:
     ends = [
         abs(argument.low),
@@ -283,7 +279,7 @@ def _scaled(refusal: Refusal, argument: Bounded) -> Bounded:
 
 
 FUNCTIONS: dict[str, Callable[[Refusal, Bounded], Bounded]] = {
-    "I": _itself,
+    "I": lambda refusal, argument: argument,
     "log": _rising(np.log, above=0.0),
     "log2": _rising(np.log2, above=0.0),
     "log10": _rising(np.log10, above=0.0),

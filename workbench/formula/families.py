@@ -132,9 +132,11 @@ def _link_of(family: Family, link: object) -> str:
     return name
 
 
-def _same(key: str, names: Iterable[str], synonyms: Mapping[str, Collection[str]]) -> str:
+def _same(key: str, names: Iterable[str], synonyms: Mapping[str, str]) -> str:
     """The one of ``names`` that a plain name means; "" for none of them."""
-    return next((name for name in names if key in (_plain(name), *synonyms.get(name, ()))), "")
+    return next(
+        (name for name in names if key in (_plain(name), *synonyms.get(name, "").split())), ""
+    )
 
 
 def _plain(name: object) -> str:

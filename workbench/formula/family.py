@@ -301,6 +301,22 @@ class Chances(Family):
         return jnp.exp(links.log_cdf(self.link, predictor))
 
 
+class Positive(Family):
+    """A family of positive numbers."""
+
+    def check(self, response: Response) -> None:
+        response.require_numbers()
+        response.require_positive()
+
+    def _encoded(self, response: Response, values: ArrayLike) -> np.ndarray:
+        return response.numbers(values, at_least=0)
+
+    def mean(
+        self, response: Response, predictor: Array, parameters: Values, **extras: Array
+    ) -> Array:
+        return links.safe_exp(self._log_mean(response, predictor))
+
+
 def number_scores(y: np.ndarray, predictions: np.ndarray) -> dict[str, float]:
     """Root mean squared error, mean absolute error and, unless all ``y`` are equal, R squared: 1
     less the share of the variance of ``y`` that the predictions leave.

@@ -191,9 +191,6 @@ class _WithZeros(dist.Distribution):
         )
         super().__init__(counts.batch_shape, validate_args=validate_args)
 
-    def _sample_others(self, key: Array, sample_shape: tuple[int, ...]) -> Array:
-        raise NotImplementedError
-
     def sample(self, key: Array, sample_shape: tuple[int, ...] = ()) -> Array:
         """Draws, sample_shape + batch_shape."""
         of_zeros, of_others = jax.random.split(key)

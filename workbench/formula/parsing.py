@@ -27,7 +27,6 @@ __all__ = ["Group", "Parsed", "Term", "parse", "refused", "term_name", "unquoted
 
 Term = tuple[str, ...]  # its factors: names of columns and calls
 
-_ROLES = ("trials", "exposure", "observed")
 _QUOTED = re.compile(r"`([^`]+)`")
 _OFFSET = re.compile(r"offset\((?:np\.)?log\((\w+)\)\)")
 _PLACEHOLDER = "quoted_column_{}_"

@@ -10,13 +10,12 @@ from typing import Any, ClassVar
 import jax.numpy as jnp
 import numpy as np
 from jax.scipy.special import gammaln
-from numpy.typing import ArrayLike
 from numpyro import distributions as dist
 
 from workbench.data import preprocessing
 from workbench.formula import links
 from workbench.formula.centring import Nodes
-from workbench.formula.family import Array, Family, Gradient, Values
+from workbench.formula.family import Array, Gradient, Positive, Values
 from workbench.formula.likelihoods import TimeToEvent
 from workbench.formula.response import Response
 from workbench.models.outcomes import Numbers, Outcome
@@ -27,7 +26,7 @@ _LOG_HAZARDS = np.linspace(-10, 3, 53)  # logarithms of cumulative hazards, for 
 _LOG_WIDTH = np.log(_LOG_HAZARDS[1] - _LOG_HAZARDS[0])
 
 
-class Exponential(Family):
+class Exponential(Positive):
     """Times to an event with a constant hazard. ``observed`` is 0 where a time is censored: no
     event until then.
     """
@@ -39,10 +38,6 @@ class Exponential(Family):
     optional = ("observed",)
     ratio: ClassVar = {"log": "ratio of mean times"}
     kind = "time"
-
-    def check(self, response: Response) -> None:
-        response.require_numbers()
-        response.require_positive()
 
     def gradient(self, response: Response) -> Gradient:
         return Gradient(self._log_slope(response), False)  # the deviation of time / mean is 1
@@ -71,9 +66,6 @@ class Exponential(Family):
             )
         return encoded
 
-    def _encoded(self, response: Response, values: ArrayLike) -> np.ndarray:
-        return response.numbers(values, at_least=0)
-
     def _scale_and_shape(
         self, response: Response, predictor: Array, parameters: Values
     ) -> tuple[Array, Any]:
@@ -91,11 +83,6 @@ class Exponential(Family):
             else (1.0, np.float32(response.bounds[1]))
         )
         return TimeToEvent(*scale_and_shape, *status)
-
-    def mean(
-        self, response: Response, predictor: Array, parameters: Values, **extras: Array
-    ) -> Array:
-        return links.safe_exp(self._log_mean(response, predictor))
 
     def survival(
         self, response: Response, predictor: Array, parameters: Values, times: Array

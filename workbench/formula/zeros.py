@@ -5,7 +5,7 @@ negative_binomial.
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -30,6 +30,7 @@ class _WithZeros(Family):
     """Zeros in addition to the counts of the family that comes next among the bases."""
 
     centres = False
+    with_zeros: ClassVar[type[ZeroInflatedCounts | CountsBehindHurdle]]
 
     def check(self, response: Response) -> None:
         super().check(response)
@@ -52,20 +53,21 @@ class _WithZeros(Family):
         # half of the records, by the prior's centre, have one that is not near 0
         return Gradient(super().gradient(response).size * math.sqrt(0.5), False)
 
+    def likelihood(
+        self, response: Response, predictor: Array, parameters: Values, **extras: Array
+    ) -> dist.Distribution:
+        counts = super().likelihood(response, predictor, parameters, **extras)
+        return self.with_zeros(counts, parameters[self.zeros])
+
 
 class _ZeroInflated(_WithZeros):
     """A count is 0 with the probability ``zero_inflation``, and else one that may be 0 too."""
 
     zeros = "zero_inflation"
+    with_zeros = ZeroInflatedCounts
 
     def target_words(self, response: Response) -> str:
         return f"{super().target_words(response)}, without the extra zeros"
-
-    def likelihood(
-        self, response: Response, predictor: Array, parameters: Values, **extras: Array
-    ) -> dist.Distribution:
-        counts = super().likelihood(response, predictor, parameters, **extras)
-        return ZeroInflatedCounts(counts, parameters[self.zeros])
 
     def mean(
         self, response: Response, predictor: Array, parameters: Values, **extras: Array
@@ -78,20 +80,15 @@ class _Hurdle(_WithZeros):
     """A count is 0 with the probability ``zero_probability``, and else one that is above 0."""
 
     zeros = "zero_probability"
+    with_zeros = CountsBehindHurdle
 
     def target_words(self, response: Response) -> str:
         return f"{super().target_words(response)}, before truncation at 0"
 
-    def likelihood(
-        self, response: Response, predictor: Array, parameters: Values, **extras: Array
-    ) -> dist.Distribution:
-        counts = super().likelihood(response, predictor, parameters, **extras)
-        return CountsBehindHurdle(counts, parameters[self.zeros])
-
     def mean(
         self, response: Response, predictor: Array, parameters: Values, **extras: Array
     ) -> Array:
-        counts: Any = super().likelihood(response, predictor, parameters, **extras)
+        counts = self.likelihood(response, predictor, parameters, **extras).counts
         log_mean = jnp.log(super().mean(response, predictor, parameters, **extras))
         # of a count above 0; at least 1, which both terms round to where the mean is near 0
         log_positive = jnp.maximum(log_mean - links.log_of_rest(-counts.log_zero()), 0)

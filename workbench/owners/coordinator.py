@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from workbench import _schema
+from workbench._schema import number, record, text, whole
 from workbench._validate import ArgumentError
 from workbench.fitting.fits import begun
 from workbench.fitting.one_shot import OneShot
@@ -27,23 +27,23 @@ from workbench.results import FitResult
 
 __all__ = ["fit"]
 
-_FORM = _schema.record(
+_FORM = record(
     {
-        "plan": _schema.text(),
-        "keys": _schema.text(),
-        "owner": _schema.text(),
-        "grid": _schema.record(
+        "plan": text(),
+        "keys": text(),
+        "owner": text(),
+        "grid": record(
             {
-                "clip": _schema.number(above=0),
-                "noise_multiplier": _schema.number(above=0),
-                "level": _schema.whole(at_least=-(2**31)),
-                "capacity": _schema.whole(),
-                "size": _schema.whole(at_least=1),
-                "spacing": _schema.number(above=0),
+                "clip": number(above=0),
+                "noise_multiplier": number(above=0),
+                "level": whole(at_least=-(2**31)),
+                "capacity": whole(),
+                "size": whole(at_least=1),
+                "spacing": number(above=0),
             }
         ),
-        "words": _schema.text(),
-        "checksum": _schema.text(),
+        "words": text(),
+        "checksum": text(),
     }
 )
 _ALONE = Shares(1, 0)

@@ -171,7 +171,9 @@ def plan(
     :param options: of a formula family, link and priors, else those of the model.
     :raises ArgumentError: naming the argument and its value.
     """
-    names = tuple(_validate.label("owners", name) for name in _listed(owners))
+    if isinstance(owners, str) or not isinstance(owners, Sequence):
+        raise ArgumentError("owners", owners, "must be a list of names.")
+    names = tuple(_validate.label("owners", name) for name in owners)
     if len(set(names)) < len(names):
         raise ArgumentError("owners", list(names), "has a name twice.")
     division = Shares.checked(len(names), colluders)
@@ -205,12 +207,6 @@ def plan(
         raise ArgumentError("options", dict(options or {}), f"must fit in JSON: {error}") from None
     agreement(made)
     return made
-
-
-def _listed(owners: Any) -> list[Any]:
-    if isinstance(owners, str) or not isinstance(owners, Sequence):
-        raise ArgumentError("owners", owners, "must be a list of names.")
-    return list(owners)
 
 
 def read_plan(path: str | Path) -> Plan:

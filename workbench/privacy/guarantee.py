@@ -13,8 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from workbench import _html, _schema
+from workbench import _html
 from workbench._numbers import count, upper
+from workbench._schema import Form, FormError, flag, listed, number, optional, record, text, whole
 from workbench._validate import ArgumentError
 from workbench.privacy import accounting
 from workbench.privacy.accounting import round_up
@@ -92,32 +93,32 @@ _AGAINST_STORAGE = (
 ASKED_FOR = "was asked for"  # in the caveat of a plan that keeps a smaller epsilon
 
 _FORMS = {
-    "epsilon": _schema.number(above=0),
-    "delta": _schema.number(above=0, below=1),
-    "relation": _schema.text(_RELATIONS),
-    "unit": _schema.text(empty=False),
-    "sampler": _schema.text(LAWS),
-    "sampling_rate": _schema.number(above=0, at_most=1),
-    "noise_multiplier": _schema.number(above=0),
-    "clip": _schema.number(above=0),
-    "steps": _schema.whole(at_least=1),
-    "steps_taken": _schema.whole(),
-    "epsilon_taken": _schema.number(at_least=0),
-    "num_records": _schema.whole(at_least=1),
-    "accountant": _schema.text(empty=False),
-    "overflow_delta": _schema.number(at_least=0, below=1),
-    "noise_delta": _schema.number(at_least=0, below=1),
-    "secure_randomness": _schema.flag,
-    "caveats": _schema.listed(_schema.text()),
-    "clipping": _schema.text(_CLIPPED),
-    "arithmetic": _schema.text(("whole numbers", "floating point")),
-    "max_rows": _schema.optional(_schema.whole(at_least=1)),
-    "second_opinion": _schema.text(),
-    "adapts_clip": _schema.flag,
-    "released": _schema.text(("gradients", *_SINGLE_RELEASES)),
-    "against_storage": _schema.flag,
-    "covers_deletion": _schema.flag,
-    "look_noise": _schema.number(at_least=0),
+    "epsilon": number(above=0),
+    "delta": number(above=0, below=1),
+    "relation": text(_RELATIONS),
+    "unit": text(empty=False),
+    "sampler": text(LAWS),
+    "sampling_rate": number(above=0, at_most=1),
+    "noise_multiplier": number(above=0),
+    "clip": number(above=0),
+    "steps": whole(at_least=1),
+    "steps_taken": whole(),
+    "epsilon_taken": number(at_least=0),
+    "num_records": whole(at_least=1),
+    "accountant": text(empty=False),
+    "overflow_delta": number(at_least=0, below=1),
+    "noise_delta": number(at_least=0, below=1),
+    "secure_randomness": flag,
+    "caveats": listed(text()),
+    "clipping": text(_CLIPPED),
+    "arithmetic": text(("whole numbers", "floating point")),
+    "max_rows": optional(whole(at_least=1)),
+    "second_opinion": text(),
+    "adapts_clip": flag,
+    "released": text(("gradients", *_SINGLE_RELEASES)),
+    "against_storage": flag,
+    "covers_deletion": flag,
+    "look_noise": number(at_least=0),
 }
 
 
@@ -127,7 +128,7 @@ def check_form(field: str, values: Any) -> None:
     :param field: its name, for errors. :raises FormError: naming a field in it.
     """
     kind = _kind_of(values)
-    _schema.record({**_FORMS, **kind.forms()})(field, values)
+    record({**_FORMS, **kind.forms()})(field, values)
     is_private = values.get("private") is not False
     within = f"{field}." if field else ""
     if is_private:
@@ -143,15 +144,15 @@ def check_form(field: str, values: Any) -> None:
                 ),
             )
         except ArgumentError as error:
-            raise _schema.FormError(f"{within}{error.argument}", error.expectation) from None
+            raise FormError(f"{within}{error.argument}", error.expectation) from None
     if values["steps_taken"] > values["steps"]:
-        raise _schema.FormError(f"{within}steps_taken", "must not be greater than steps.")
+        raise FormError(f"{within}steps_taken", "must not be greater than steps.")
     if is_private and values["overflow_delta"] + values["noise_delta"] >= values["delta"]:
-        raise _schema.FormError(
+        raise FormError(
             f"{within}delta", "must be greater than overflow_delta and noise_delta together."
         )
     if is_private and values["epsilon_taken"] > values["epsilon"]:
-        raise _schema.FormError(f"{within}epsilon_taken", "must not be greater than epsilon.")
+        raise FormError(f"{within}epsilon_taken", "must not be greater than epsilon.")
 
 
 def _kind_of(values: object) -> type[Guarantee]:
@@ -287,7 +288,7 @@ class Guarantee:
         )
 
     @classmethod
-    def forms(cls) -> dict[str, _schema.Form]:
+    def forms(cls) -> dict[str, Form]:
         """The forms of fields that only this kind has in a file."""
         return {}
 
@@ -491,7 +492,7 @@ def check_epsilon(fit: Guarantee) -> None:
     for field, steps in (("epsilon", fit.steps), ("epsilon_taken", fit.steps_taken)):
         spent = _bound(fit, steps)
         if spent > getattr(fit, field) * (1 + _OTHER_MACHINE):
-            raise _schema.FormError(
+            raise FormError(
                 field, f"must be at least {upper(spent)}, which the noise of its steps spends."
             )
 

@@ -6,9 +6,8 @@ more, the sum of all T amounts is at most T width^2 / 8 + width sqrt(T log(1 / p
 inequality). So the true delta at epsilon is at least that of the grid at epsilon plus this sum,
 less p. Errors of the transform, and mass that it folds into the window, are bounded and subtracted.
 
-``allocation_epsilon`` and ``allocation_delta`` are such bounds for random allocation, by laws of
-each epoch's loss that are smaller in the convex order (``allocated_gaussian``). They are usually
-within 0.5 % of the upper bounds.
+``allocation_epsilon`` is such a bound for random allocation, by laws of each epoch's loss that are
+smaller in the convex order (``allocated_gaussian``). It is usually within 0.5 % of the upper bound.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from workbench.privacy.allocated_gaussian import AllocatedGaussian
 from workbench.privacy.pld import LARGEST_EPSILON, ComposedLoss
 from workbench.privacy.steps import Steps
 
-__all__ = ["ComposedLowerBound", "allocation_delta", "allocation_epsilon"]
+__all__ = ["ComposedLowerBound", "allocation_epsilon", "of_allocation"]
 
 # lower bounds lose about 4 widths times the root of the number of steps
 _FINEST = Grid(2**16, 2000.0)
@@ -154,17 +153,10 @@ def allocation_epsilon(plan: Steps, delta: float) -> float:
     >>> round(lower_pld.allocation_epsilon(plan, 1e-5), 2)
     2.14
     """
-    return max((bound.epsilon(delta) for bound in _of_allocation(plan)), default=0.0)
+    return max((bound.epsilon(delta) for bound in of_allocation(plan)), default=0.0)
 
 
-def allocation_delta(plan: Steps, epsilon: float) -> float:
-    """Lower bound on delta at ``epsilon`` >= 0 of a run with random allocation, as
-    ``allocation_epsilon``.
-    """
-    return max((bound.delta(epsilon) for bound in _of_allocation(plan)), default=0.0)
-
-
-def _of_allocation(plan: Steps) -> list[ComposedLowerBound]:
+def of_allocation(plan: Steps) -> list[ComposedLowerBound]:
     """The losses of ``plan`` in both directions; none of a plan without steps."""
     epochs = plan.epochs
     return [

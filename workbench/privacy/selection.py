@@ -45,7 +45,7 @@ import functools
 import math
 from collections import Counter
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 from scipy.special import logsumexp
@@ -151,10 +151,6 @@ class Runs:
     def mean(self) -> float:
         """E[K]."""
         return float(self.probabilities @ np.arange(1, self.most + 1))
-
-    def generating_function(self, argument: Any) -> np.ndarray:
-        """E[z^K] at z in [0, 1], of any shape."""
-        return argument * _polynomial(self.probabilities, np.asarray(argument, float))
 
     def draw(self, secret: bytes) -> int:
         """K, exactly by its law if ``secret`` is uniform.

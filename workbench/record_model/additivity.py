@@ -438,7 +438,8 @@ def _judge(
                 f"site {site!r} of the {role} is global, but changes with the number of records "
                 "that are handed in (len(x), or a mean over them): a step calls the model with "
                 "one record at a time. Use num_records, the public N, which the model may take "
-                f"as an argument: def model(x, num_records=None). {_of_index(model)}"
+                f"as an argument: def model(x, num_records=None). "
+                f"{_index_of_plate(model) if model.uses_index else ''}"
             )
         return finite
     (together, sizes), (single, single_sizes) = (
@@ -470,10 +471,6 @@ def _judge(
             "records."
         )
     return of_latents <= 0.5 * magnitude
-
-
-def _of_index(model: RecordModel) -> str:
-    return _index_of_plate(model) if model.uses_index else ""
 
 
 def _index_of_plate(model: RecordModel) -> str:

@@ -175,11 +175,7 @@ def used_by(closed: ClosedJaxpr, results: PyTree) -> Iterator[tuple[Any, list[bo
 
 def drawn(trace: dict) -> dict[str, Any]:
     """Values of the latents."""
-    return {
-        name: site["value"]
-        for name, site in trace.items()
-        if site["type"] == "sample" and not site["is_observed"]
-    }
+    return {name: site["value"] for name, site in trace.items() if is_latent(site)}
 
 
 def total(value: PyTree) -> Array:

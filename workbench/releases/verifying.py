@@ -120,5 +120,5 @@ def _checked(name: str, contents: Contents) -> Answer:
             str(gap),
         )
     except Exception as error:  # whatever a forged file does to a check, it has not passed
-        status, sentence = "failed", f"cannot be read ({type(error).__name__}: {error})."
+        status, sentence = "failed", f"cannot be read ({_validate.kind_and_message(error)})."
     return Answer(status, _validate.in_one_line(sentence))

@@ -71,7 +71,8 @@ def readme(
         _heading("What not to do"),
         *_NOT,
     ]
-    return "\n\n".join(map(_wrapped, blocks)) + "\n"
+    wrapped = (block if "\n" in block else textwrap.fill(block, _WIDTH) for block in blocks)
+    return "\n\n".join(wrapped) + "\n"
 
 
 def _promise(label: str, result: FitResult) -> str:
@@ -86,7 +87,3 @@ def _promise(label: str, result: FitResult) -> str:
 
 def _heading(words: str) -> str:
     return f"{words}\n{'-' * len(words)}"
-
-
-def _wrapped(block: str) -> str:
-    return block if "\n" in block else textwrap.fill(block, _WIDTH)

@@ -319,7 +319,7 @@ class Predictor:
         except _validate.ArgumentError:
             raise
         except Exception as error:  # the function of a user may fail in any way
-            reason = " ".join(f"{type(error).__name__}: {error}".split())
+            reason = _validate.kind_and_message(error)
             raise self._refusal(
                 f"has no predict function, and fails without its target ({reason})."
             ) from error

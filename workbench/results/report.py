@@ -24,7 +24,7 @@ from workbench._numbers import (
     shown,
     upper,
 )
-from workbench._validate import ArgumentError
+from workbench._validate import ArgumentError, kind_and_message
 from workbench.plots.metrics import interval_of, of_score, words_of
 from workbench.results import description
 from workbench.results.code import code_of
@@ -123,7 +123,7 @@ def _image(name: str, draw: Callable[[], Figure]) -> _Image | None:
     except (
         Exception
     ) as error:  # names from the data and pictures of users' models can fail in any way
-        reason = " ".join(f"{type(error).__name__}: {error}".split())
+        reason = kind_and_message(error)
         warnings.warn(
             f"the report lacks the picture {name!r}, which could not be drawn ({reason}).",
             stacklevel=2,
@@ -163,9 +163,7 @@ def _distributions(result: FitResult) -> list[tuple[str, str]]:
     try:
         return list(description.distributions(result).items())
     except Exception as error:  # users' models can fail in any way
-        warnings.warn(
-            f"the report lacks the priors ({type(error).__name__}: {error}).", stacklevel=2
-        )
+        warnings.warn(f"the report lacks the priors ({kind_and_message(error)}).", stacklevel=2)
         return []
 
 

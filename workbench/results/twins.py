@@ -235,8 +235,13 @@ class Twins(Sequence["pd.DataFrame"]):
         :raises ArgumentError: naming ``folder`` or ``format``.
         """
         suffix = _validate.choice("format", format, _FORMATS)
-        if suffix == "parquet":
-            _require_pyarrow()
+        if suffix == "parquet" and importlib.util.find_spec("pyarrow") is None:
+            raise _validate.ArgumentError(
+                "format",
+                "parquet",
+                "needs the package pyarrow.",
+                remedy='Install it: pip install pyarrow; or use format="csv".',
+            )
         path = _new_folder(folder)
         partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
         partial.mkdir()
@@ -344,16 +349,6 @@ def _target_words(facts: dict[str, Any]) -> str:
         low, high = facts["target_bounds"]
         return f"drawn; numbers from {low:g} to {high:g}"
     return "drawn"
-
-
-def _require_pyarrow() -> None:
-    if importlib.util.find_spec("pyarrow") is None:
-        raise _validate.ArgumentError(
-            "format",
-            "parquet",
-            "needs the package pyarrow.",
-            remedy='Install it: pip install pyarrow; or use format="csv".',
-        )
 
 
 def _new_folder(folder: str | Path) -> Path:

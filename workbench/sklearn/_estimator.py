@@ -216,7 +216,12 @@ class PrivateEstimator(OwnArguments):
                 remedy="Construct it anew, and copy that one.",
             )
         if self.cap is not None:
-            epsilon, delta = _pair(self.cap)
+            try:
+                epsilon, delta = self.cap
+            except (TypeError, ValueError):
+                raise _validate.ArgumentError(
+                    "cap", self.cap, "must be a pair (epsilon, delta)."
+                ) from None
             why = f"given to a {type(self).__name__}"
             reservation.keep_cap(epsilon, delta, relation, why)
         else:
@@ -266,11 +271,3 @@ class PrivateEstimator(OwnArguments):
         size = 1 + self.n_features_in_
         rows = means[: predictors * size].reshape(predictors, size)  # others are of the residuals
         return rows[:, 1:], rows[:, 0]
-
-
-def _pair(cap: tuple[float, float]) -> tuple[Any, Any]:
-    try:
-        epsilon, delta = cap
-    except (TypeError, ValueError):
-        raise _validate.ArgumentError("cap", cap, "must be a pair (epsilon, delta).") from None
-    return epsilon, delta

@@ -217,7 +217,7 @@ def _outcomes_of(
         return task.result()
     except Exception as error:
         if isinstance(error, (BrokenProcessPool, CancelledError, ConnectionError)) and not heals:
-            raise LostExecutorError(f"{type(error).__name__}: {error}") from error
+            raise LostExecutorError(_validate.kind_and_message(error)) from error
         # of its worker, in a pool of one process or in dask
         is_death = isinstance(error, BrokenProcessPool) or type(error).__name__ == "KilledWorker"
         if is_death and not is_last:
@@ -244,7 +244,7 @@ class _Patience:
         try:
             there = self._count()
         except Exception as error:  # a client without its scheduler may raise anything
-            raise LostExecutorError(f"{type(error).__name__}: {error}") from error
+            raise LostExecutorError(_validate.kind_and_message(error)) from error
         if there:
             self._seen = now
         elif now - self._seen > _PATIENCE_SECONDS:
@@ -269,7 +269,7 @@ def _submit(
             _work, file, packed, *options, is_process=isinstance(executor, ProcessPoolExecutor)
         )
     except (BrokenProcessPool, RuntimeError) as error:
-        raise LostExecutorError(f"{type(error).__name__}: {error}") from error
+        raise LostExecutorError(_validate.kind_and_message(error)) from error
 
 
 def _to_send(spec: FitSpec) -> FitSpec:

@@ -276,7 +276,7 @@ class PreparedSweep:
         except KeyboardInterrupt:
             self.status = "stopped"
         except BaseException as error:
-            self.status, self.message = "failed", f"{type(error).__name__}: {error}"
+            self.status, self.message = "failed", _validate.kind_and_message(error)
             raise
         finally:
             for key in list(self._reserved):

@@ -477,7 +477,7 @@ def scores_of(
     try:
         return metrics_of(spec.model, np.asarray(evaluation[-1]), outputs()), ""
     except Exception as error:
-        return {}, f"metrics could not be computed ({type(error).__name__}: {error})."
+        return {}, f"metrics could not be computed ({_validate.kind_and_message(error)})."
 
 
 def _same_arrays(arrays: Sequence[np.ndarray], references: Sequence[np.ndarray]) -> bool:

@@ -446,7 +446,7 @@ class Store:
 
     def damaged(self, error: BaseException) -> _validate.ArgumentError:
         """The error for a file whose content this class did not write."""
-        reason = " ".join(f"{type(error).__name__}: {error}".split())[:_LONGEST_REASON]
+        reason = _validate.kind_and_message(error)[:_LONGEST_REASON]
         return _validate.ArgumentError(
             "store",
             str(self.path),

@@ -6,12 +6,12 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, ClassVar
 
-from workbench import _numbers, _validate
+from workbench import _numbers
 from workbench.privacy.guarantee import percent
 from workbench.teaching.figures import AttackFigure, CompositionFigure
-from workbench.teaching.screen import TeachingScreen, around, slider
+from workbench.teaching.screen import TeachingScreen, around
 from workbench.teaching.simulations import Attack, Several, attack, several_fits
 
 __all__ = ["CompositionScreen", "PrivacyScreen"]
@@ -34,42 +34,35 @@ class _PlanScreen(TeachingScreen):
     _account: Callable[..., Any]
 
     def _plan(self) -> dict[str, float]:
-        return {name: getattr(self, name).value for name in _PLAN}
+        values = self.values()
+        return {name: values[name] for name in _PLAN}
 
     def _ahead(self) -> Iterable[Callable[[], object]]:
         plan = self._plan()
         for name in _PLAN:
-            for value in around(getattr(self, name)):
+            for value in around(self.sliders[name]):
                 yield functools.partial(self._account, **{**plan, name: value})
 
 
 class PrivacyScreen(_PlanScreen):
     """The screen of ``workbench.teaching.privacy``."""
 
-    def __init__(
-        self, *, epsilon: float, delta: float, sampling_rate: float, steps: int, accused: float
-    ) -> None:
-        _validate.integer("steps", steps, at_least=1)
-        self.epsilon = slider("epsilon", EPSILONS, epsilon, name="epsilon")
-        self.delta = slider("delta (probability)", DELTAS, delta, name="delta")
-        self.sampling_rate = slider("sampling rate q", RATES, sampling_rate, name="sampling_rate")
-        self.steps = slider("steps T", STEPS, steps, name="steps", shown=_numbers.count)
-        self.accused = slider(
-            "wrongly accused (%)",
-            ACCUSED,
-            accused,
-            name="accused",
-            shown=lambda rate: f"{100 * rate:g}",
-        )
-        sliders = [self.epsilon, self.delta, self.sampling_rate, self.steps, self.accused]
+    forms: ClassVar = {
+        "epsilon": ("epsilon", EPSILONS),
+        "delta": ("delta (probability)", DELTAS),
+        "sampling_rate": ("sampling rate q", RATES),
+        "steps": ("steps T", STEPS, _numbers.count),
+        "accused": ("wrongly accused (%)", ACCUSED, lambda rate: f"{100 * rate:g}"),
+    }
+
+    def __init__(self, **starts: float) -> None:
         self._figure = AttackFigure()
         super().__init__(
             "One record in or out",
             "An attacker knows every other record and sees the fit. He guesses for each person "
             "whether they were in the data, and chooses how many outsiders he is willing to "
             "accuse wrongly. How many members can he find?",
-            sliders,
-            sliders,
+            starts,
             [
                 (
                     "The largest share of members that an attacker can find, over the share of "
@@ -78,10 +71,9 @@ class PrivacyScreen(_PlanScreen):
                 )
             ],
         )
-        self.ask()
 
     def _update(self, is_old: Callable[[], bool]) -> None:
-        plan, rate = self._plan(), self.accused.value
+        plan, rate = self._plan(), self.sliders["accused"].value
         account = self._account(**plan)
         (promised, accounted), belief = account.found(rate), account.belief(rate)
         self._figure.draw(account, rate)
@@ -108,25 +100,22 @@ class PrivacyScreen(_PlanScreen):
 class CompositionScreen(_PlanScreen):
     """The screen of ``workbench.teaching.composition``."""
 
-    def __init__(
-        self, *, fits: int, epsilon: float, delta: float, sampling_rate: float, steps: int
-    ) -> None:
-        _validate.integer("fits", fits, at_least=1)
-        _validate.integer("steps", steps, at_least=1)
-        self.fits = slider("number of fits", FITS, fits, name="fits")
-        self.epsilon = slider("epsilon of one fit", EPSILONS[1:-2], epsilon, name="epsilon")
-        self.delta = slider("delta of one fit", DELTAS[:-2], delta, name="delta")
-        self.sampling_rate = slider("sampling rate q", RATES, sampling_rate, name="sampling_rate")
-        self.steps = slider("steps T of one fit", STEPS, steps, name="steps", shown=_numbers.count)
-        sliders = [self.fits, self.epsilon, self.delta, self.sampling_rate, self.steps]
+    forms: ClassVar = {
+        "fits": ("number of fits", FITS),
+        "epsilon": ("epsilon of one fit", EPSILONS[1:-2]),
+        "delta": ("delta of one fit", DELTAS[:-2]),
+        "sampling_rate": ("sampling rate q", RATES),
+        "steps": ("steps T of one fit", STEPS, _numbers.count),
+    }
+
+    def __init__(self, **starts: float) -> None:
         self._figure = CompositionFigure()
         super().__init__(
             "Several fits on the same records",
             "Someone who sees several fits learns from all of them. Their guarantees can be "
             "added up, but an accountant that knows every step proves a much smaller epsilon. "
             "All three lines are upper bounds at the same delta.",
-            sliders,
-            sliders,
+            starts,
             [
                 (
                     "Three upper bounds on the epsilon of all fits together, over their number. "
@@ -135,10 +124,9 @@ class CompositionScreen(_PlanScreen):
                 )
             ],
         )
-        self.ask()
 
     def _update(self, is_old: Callable[[], bool]) -> None:
-        plan, count = self._plan(), self.fits.value
+        plan, count = self._plan(), self.sliders["fits"].value
         several = self._account(**plan)
         added, advanced, composed = several.of(count)
         self._figure.draw(several, count)
@@ -160,4 +148,6 @@ class CompositionScreen(_PlanScreen):
         )
 
     def _account(self, **plan: Any) -> Several:
-        return several_fits(**plan, counts=tuple(value for _, value in self.fits.options))
+        return several_fits(
+            **plan, counts=tuple(value for _, value in self.sliders["fits"].options)
+        )

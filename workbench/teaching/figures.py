@@ -49,6 +49,22 @@ _PLAIN = FuncFormatter(lambda value, _: f"{value:g}")
 _HALO = [withStroke(linewidth=2.5, foreground="white")]
 
 
+def _line(axes: Axes, *style: str, **looks: Any) -> Any:
+    """A line without points, which are set later."""
+    (line,) = axes.plot([], [], *style, **looks)
+    return line
+
+
+def _segments(axes: Axes, **looks: Any) -> Any:
+    """A collection of lines, of which there are none yet."""
+    return axes.add_collection(LineCollection([], **looks))
+
+
+def _put(line: Any, point: Any) -> None:
+    """Let a line have this point alone."""
+    line.set_data(point[:1], point[1:])
+
+
 class _Kept:
     """A figure that is updated in place.
 
@@ -103,24 +119,22 @@ class AttackFigure(_Kept):
         )
 
     def _panel(self, axes: Axes, *, is_logarithmic: bool) -> tuple[Any, ...]:
-        (bound,) = axes.plot(
-            [],
-            [],
+        bound = _line(
+            axes,
             color=COLOURS[1],
             linestyle=LINES[2],
             linewidth=1.6,
             label="(epsilon, delta) alone",
         )
-        (accounted,) = axes.plot(
-            [], [], color=COLOURS[0], linewidth=2.0, label="this fit, by the accountant"
+        accounted = _line(
+            axes, color=COLOURS[0], linewidth=2.0, label="this fit, by the accountant"
         )
         line = [0.01, 100] if is_logarithmic else [0, 100]
         (guess,) = axes.plot(
             line, line, color=QUIET, linestyle=LINES[1], linewidth=1.2, label="guessing"
         )
-        (point,) = axes.plot(
-            [],
-            [],
+        point = _line(
+            axes,
             color=COLOURS[0],
             marker="D",
             markersize=6,
@@ -160,7 +174,7 @@ class AttackFigure(_Kept):
         for axes, accounted, bound, _, point, note in self._parts:
             bound.set_data(100 * attack.rates, 100 * attack.promised)
             accounted.set_data(100 * attack.rates, 100 * attack.accounted)
-            point.set_data([position[0]], [position[1]])
+            _put(point, position)
             low, high = axes.get_xlim()
             fraction = (
                 math.log(position[0] / low) / math.log(high / low)
@@ -188,22 +202,21 @@ class CompositionFigure(_Kept):
         )
         kinds = ("sum of guarantees", "advanced composition", "steps composed (PLD)")
         self._lines = [
-            self._axes.plot(
-                [], [], color=COLOURS[index], linestyle=LINES[index], linewidth=1.8, label=kind
-            )[0]
+            _line(
+                self._axes, color=COLOURS[index], linestyle=LINES[index], linewidth=1.8, label=kind
+            )
             for index, kind in zip((1, 2, 0), kinds, strict=True)
         ]
         self._points = [
-            self._axes.plot(
-                [],
-                [],
+            _line(
+                self._axes,
                 color=line.get_color(),
                 marker=marker,
                 markersize=7,
                 linestyle="none",
                 zorder=4,
                 clip_on=False,
-            )[0]
+            )
             for line, marker in zip(self._lines, MARKERS, strict=False)
         ]
         self._here = self._axes.axvline(1, color=QUIET, linewidth=0.9)
@@ -232,7 +245,7 @@ class CompositionFigure(_Kept):
             line.set_data(several.counts, values)
         chosen = several.of(count)
         for point, value in zip(self._points, chosen, strict=True):
-            point.set_data([count], [value])
+            _put(point, (count, value))
         self._here.set_xdata([count, count])
         self._heading.set_text(f"{count} fit{'s' if count > 1 else ''}")
         for text, kind, value in zip(self._texts, self._kinds, chosen, strict=True):
@@ -286,7 +299,7 @@ class MinibatchFigure(_Kept):
             counts.set(ylim=(num_records + 0.5, 0.5), yticks=[])
             counts.xaxis.set_major_locator(MaxNLocator(2, integer=True, prune="lower"))
             axes.yaxis.set_major_locator(MaxNLocator(4, integer=True))
-            (line,) = counts.plot([], [], color=INK, marker=".", markersize=3.5, linestyle="none")
+            line = _line(counts, color=INK, marker=".", markersize=3.5, linestyle="none")
             if index == 0:
                 axes.set_ylabel("record", fontsize=9, color=QUIET)
             words = self.figure.text(
@@ -336,9 +349,8 @@ class SpendingFigure(_Kept):
         self._parts = {}
         for index, (case, words) in enumerate(CASES.items()):
             colour, marker = COLOURS[index], MARKERS[index]
-            (line,) = self._axes.plot(
-                [],
-                [],
+            line = _line(
+                self._axes,
                 color=colour,
                 linestyle=LINES[index],
                 linewidth=1.7,
@@ -346,9 +358,8 @@ class SpendingFigure(_Kept):
                 markersize=4.5,
                 clip_on=False,
             )
-            (rdp_mark,) = self._axes.plot(
-                [],
-                [],
+            rdp_mark = _line(
+                self._axes,
                 color=colour,
                 marker=marker,
                 markersize=8,
@@ -382,7 +393,7 @@ class SpendingFigure(_Kept):
                 line.set_data(*(zip(*result.curve, strict=True) if result.curve else ([], [])))
                 values += [value for _, value in result.curve if value > 0]
             elif math.isfinite(result.epsilon) and result.epsilon > 0:
-                rdp_mark.set_data([steps], [result.epsilon])
+                _put(rdp_mark, (steps, result.epsilon))
                 values.append(result.epsilon)
         for case, (_, _, text, words) in self._parts.items():
             terms = [
@@ -429,37 +440,39 @@ class DescentFigure(_Kept):
             self._plane.add_patch(
                 Circle(tuple(mean), radius, fill=False, edgecolor="#c9d1d9", linewidth=0.8)
             )
-        plot = self._plane.plot
-        self._others = plot(
-            [],
-            [],
+        self._others = _line(
+            self._plane,
             "o",
             color="white",
             markeredgecolor=QUIET,
             markersize=4,
             label="record, not drawn",
-        )[0]
-        self._drawn = plot([], [], "o", color=QUIET, markersize=4, label="record of the minibatch")[
-            0
-        ]
-        self._pulls = LineCollection([], colors="#8c959f", linewidths=0.8, linestyles="--")
-        self._cut = LineCollection([], colors=COLOURS[0], linewidths=1.6)
-        self._plane.add_collection(self._pulls)
-        self._plane.add_collection(self._cut)
+        )
+        self._drawn = _line(
+            self._plane, "o", color=QUIET, markersize=4, label="record of the minibatch"
+        )
+        self._pulls = _segments(self._plane, colors="#8c959f", linewidths=0.8, linestyles="--")
+        self._cut = _segments(self._plane, colors=COLOURS[0], linewidths=1.6)
         self._ball = self._plane.add_patch(
             Circle((0, 0), 1, fill=True, facecolor=BAND, alpha=0.25, zorder=1)
         )
         self._edge = self._plane.add_patch(
             Circle((0, 0), 1, fill=False, edgecolor=COLOURS[0], linewidth=1.4)
         )
-        self._path = plot([], [], color=INK, linewidth=1.0, marker=".", markersize=3)[0]
-        self._here = plot([], [], "D", color=INK, markersize=6, label="parameters u", zorder=5)[0]
-        self._move = LineCollection([], colors=COLOURS[3], linewidths=2.0, zorder=4.5)
-        self._plane.add_collection(self._move)
-        self._next = plot(
-            [], [], MARKERS[2], color=COLOURS[3], markersize=6, label="after this step", zorder=5
-        )[0]
-        self._mean = plot(
+        self._path = _line(self._plane, color=INK, linewidth=1.0, marker=".", markersize=3)
+        self._here = _line(
+            self._plane, "D", color=INK, markersize=6, label="parameters u", zorder=5
+        )
+        self._move = _segments(self._plane, colors=COLOURS[3], linewidths=2.0, zorder=4.5)
+        self._next = _line(
+            self._plane,
+            MARKERS[2],
+            color=COLOURS[3],
+            markersize=6,
+            label="after this step",
+            zorder=5,
+        )
+        (self._mean,) = self._plane.plot(
             [mean[0]],
             [mean[1]],
             "P",
@@ -467,10 +480,10 @@ class DescentFigure(_Kept):
             markersize=9,
             label="mean of the records",
             zorder=4,
-        )[0]
-        self._rest = plot(
-            [], [], "X", color=COLOURS[1], markersize=8, label="where clipping leads", zorder=4
-        )[0]
+        )
+        self._rest = _line(
+            self._plane, "X", color=COLOURS[1], markersize=8, label="where clipping leads", zorder=4
+        )
         self._sum = dress(
             self.figure.add_axes((0.628, 0.11, 0.362, 0.66)),
             "",
@@ -489,15 +502,20 @@ class DescentFigure(_Kept):
                 "noised": "noised sum: the step's direction",
             }.items()
         ):
-            collection = LineCollection(
-                [], colors=COLOURS[(0, 1, 3)[index]], linewidths=(2.6, 1.6, 2.2)[index]
+            collection = _segments(
+                self._sum,
+                colors=COLOURS[(0, 1, 3)[index]],
+                linewidths=(2.6, 1.6, 2.2)[index],
+                linestyles=":" if name == "noise" else "-",
+                label=words,
             )
-            collection.set_linestyle(":" if name == "noise" else "-")
-            collection.set_label(words)
-            (tip,) = self._sum.plot(
-                [], [], MARKERS[index], color=COLOURS[(0, 1, 3)[index]], markersize=6, label=words
+            tip = _line(
+                self._sum,
+                MARKERS[index],
+                color=COLOURS[(0, 1, 3)[index]],
+                markersize=6,
+                label=words,
             )
-            self._sum.add_collection(collection)
             self._arrows[name] = (collection, tip)
         self._sum.plot([0], [0], "D", color=INK, markersize=6, zorder=5)
         self._spread = self._sum.add_patch(
@@ -556,10 +574,10 @@ class DescentFigure(_Kept):
         for circle in (self._ball, self._edge):
             circle.set(center=tuple(here), radius=clip)
         self._path.set_data(*path.T)
-        self._here.set_data([here[0]], [here[1]])
+        _put(self._here, here)
         self._move.set_segments([np.array([here, step.after])])
-        self._next.set_data([step.after[0]], [step.after[1]])
-        self._rest.set_data([resting[0]], [resting[1]])
+        _put(self._next, step.after)
+        _put(self._rest, resting)
         scale = rate * len(CLOUD)
         total, noise, noised = step.total / scale, step.noise / scale, step.noised / scale
         deviation = sigma * clip / scale
@@ -573,7 +591,7 @@ class DescentFigure(_Kept):
         ):
             collection, tip = self._arrows[name]
             collection.set_segments(_arrows(start, vector[None], 0.08 * reach))
-            tip.set_data([start[0] + vector[0]], [start[1] + vector[1]])
+            _put(tip, start + vector)
 
 
 def _arrows(start: np.ndarray, vectors: np.ndarray, head: float) -> list[np.ndarray]:

@@ -6,8 +6,8 @@ from __future__ import annotations
 
 import functools
 import time
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, ClassVar
 
 import ipywidgets as widgets
 
@@ -26,22 +26,24 @@ _REST_SECONDS = (
 
 
 def slider(
+    name: str,
+    value: float,
     label: str,
     values: Sequence[float],
-    value: float,
-    *,
-    name: str,
     shown: Callable[[float], str] = "{:g}".format,
 ) -> Any:
     """A slider over ``values``, which need not be evenly spaced. Arrow keys move it by one value.
 
-    :param label: what it sets, with its unit.
-    :param value: where it starts; added to ``values`` if it is between them.
     :param name: the argument that ``value`` came from.
+    :param value: where it starts; added to ``values`` if it is between them.
+    :param label: what it sets, with its unit.
+    :param values: whole numbers only, if ``value`` must be one.
     :param shown: turns a value into text.
     :raises ArgumentError: naming ``name``, if ``value`` is outside the range of ``values``.
     """
-    _validate.number(name, value, at_least=min(values), at_most=max(values))
+    are_whole = all(isinstance(level, int) for level in values)
+    check: Any = _validate.integer if are_whole else _validate.number
+    check(name, value, at_least=min(values), at_most=max(values))
     levels = sorted({*values, value})
     return widgets.SelectionSlider(
         options=[(shown(level), level) for level in levels],
@@ -60,26 +62,32 @@ class TeachingScreen(Screen):
     When a control changes, one thread makes a new picture; of several changes only the newest
     counts. Only this thread writes pictures and words. When the controls have not changed for a
     while, another thread computes what the neighbouring positions of the sliders will show.
-    Subclasses define ``_update`` and ``_ahead``.
+    Subclasses define ``forms``, ``_update`` and ``_ahead``.
 
     ``view`` is the widget to display; ``words`` has the numbers in the picture as text. ``wait``
     waits until both are up to date, and ``close`` frees everything.
 
     :param title: of the screen.
     :param lesson: what to look at, in a sentence or two.
-    :param controls: in the order of the screen.
-    :param sliders: the controls that change the picture.
+    :param starts: where each slider starts, by argument.
     :param pictures: (caption, figure) of each.
+    :param controls: further ones, below the sliders.
     """
+
+    # {argument: label and values of its slider, and how a value is shown if not as a number}
+    forms: ClassVar[Mapping[str, tuple[Any, ...]]]
 
     def __init__(
         self,
         title: str,
         lesson: str,
-        controls: Sequence[Any],
-        sliders: Iterable[Any],
+        starts: Mapping[str, float],
         pictures: Sequence[tuple[str, Any]],
+        *controls: Any,
     ) -> None:
+        self.sliders = {
+            name: slider(name, starts[name], *form) for name, form in self.forms.items()
+        }
         self._asked = 0
         self._newest = Latest("dpvi-teaching", pause=0.0)
         self._resting = Latest("dpvi-teaching-ahead", pause=_REST_SECONDS)
@@ -98,7 +106,8 @@ class TeachingScreen(Screen):
             for widget in (fields.styled(widgets.Box(images), "dpvi-parts"), caption)
         ]
         control_column = widgets.VBox(
-            [*controls, self._problem], layout=widgets.Layout(flex="1 1 300px", min_width="0")
+            [*self.sliders.values(), *controls, self._problem],
+            layout=widgets.Layout(flex="1 1 300px", min_width="0"),
         )
         picture_column = widgets.VBox(
             [*shown, self.words], layout=widgets.Layout(flex="1.9 1 560px", min_width="0")
@@ -108,8 +117,13 @@ class TeachingScreen(Screen):
             layout=widgets.Layout(flex_flow="row wrap", grid_gap="8px 16px"),
         )
         self.view = framed(fields.section(title, widgets.HTML(markup.quiet(lesson)), beside))
-        for control in sliders:
+        for control in self.sliders.values():
             control.observe(lambda _: self.ask(), names="value")
+        self.ask()
+
+    def values(self) -> dict[str, Any]:
+        """{argument: value} of the sliders."""
+        return {name: control.value for name, control in self.sliders.items()}
 
     def ask(self) -> None:
         """Update the pictures in the background; return at once."""

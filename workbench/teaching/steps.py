@@ -8,6 +8,7 @@ import functools
 import math
 import threading
 from collections.abc import Callable, Iterable
+from typing import Any, ClassVar
 
 import ipywidgets as widgets
 import numpy as np
@@ -16,7 +17,7 @@ from workbench import _numbers, _validate
 from workbench.noise.chacha20 import key_from_seed, new_key
 from workbench.privacy.steps import LAWS
 from workbench.teaching.figures import CASES, DescentFigure, MinibatchFigure, SpendingFigure
-from workbench.teaching.screen import TeachingScreen, around, rests, slider
+from workbench.teaching.screen import TeachingScreen, around, rests
 from workbench.teaching.simulations import (
     CLOUD,
     Descent,
@@ -60,28 +61,19 @@ class ClippingScreen(TeachingScreen):
     float[steps + 1, 2].
     """
 
-    def __init__(
-        self,
-        *,
-        clip: float,
-        noise_multiplier: float,
-        learning_rate: float,
-        sampling_rate: float,
-        seed: int | None,
-    ) -> None:
-        self._descent = Descent(seed=seed)
-        self.clip = slider("clipping norm C", CLIPS, clip, name="clip")
-        self.noise_multiplier = slider(
+    forms: ClassVar = {
+        "clip": ("clipping norm C", CLIPS),
+        "noise_multiplier": (
             "noise sigma (times C)",
             SIGMAS,
-            noise_multiplier,
-            name="noise_multiplier",
-            shown=lambda sigma: "none" if sigma == 0 else f"{sigma:g}",
-        )
-        self.learning_rate = slider(
-            "learning rate", LEARNING_RATES, learning_rate, name="learning_rate"
-        )
-        self.sampling_rate = slider("minibatch rate q", RATES, sampling_rate, name="sampling_rate")
+            lambda sigma: "none" if sigma == 0 else f"{sigma:g}",
+        ),
+        "learning_rate": ("learning rate", LEARNING_RATES),
+        "sampling_rate": ("minibatch rate q", RATES),
+    }
+
+    def __init__(self, *, seed: int | None, **starts: float) -> None:
+        self._descent = Descent(seed=seed)
         self.step = button(
             "Step",
             lambda: self.take(1),
@@ -108,7 +100,6 @@ class ClippingScreen(TeachingScreen):
         self._wanted = self._fresh = 0
         self._begin_anew = False
         self._forget()
-        sliders = [self.clip, self.noise_multiplier, self.learning_rate, self.sampling_rate]
         self._figure = DescentFigure()
         buttons = widgets.HBox(
             [self.step, self.play, self.reset, self.fresh],
@@ -119,8 +110,7 @@ class ClippingScreen(TeachingScreen):
             "The fit searches for the mean of 40 made-up records. Each record in the minibatch "
             "pulls the parameters towards itself (dashed). Its pull is clipped to length C "
             "(arrows that end on or in the circle). The step is the sum of the arrows plus noise.",
-            [*sliders, buttons],
-            sliders,
+            starts,
             [
                 (
                     "Records, pulls, the ball of radius C, and circles of equal loss; then the "
@@ -128,8 +118,8 @@ class ClippingScreen(TeachingScreen):
                     self._figure,
                 )
             ],
+            buttons,
         )
-        self.ask()
 
     def _forget(self) -> None:
         self.path = np.array([_START], np.float32)
@@ -180,16 +170,8 @@ class ClippingScreen(TeachingScreen):
 
     # ---- in the thread ---------------------------------------------------------------------------
 
-    def _numbers(self) -> dict[str, float]:
-        return {
-            "clip": self.clip.value,
-            "noise_multiplier": self.noise_multiplier.value,
-            "learning_rate": self.learning_rate.value,
-            "sampling_rate": self.sampling_rate.value,
-        }
-
     def _update(self, is_old: Callable[[], bool]) -> None:
-        numbers = self._numbers()
+        numbers = self.values()
         with self._lock:
             if self._begin_anew:
                 self._forget()
@@ -255,8 +237,8 @@ class ClippingScreen(TeachingScreen):
         )
 
     def _ahead(self) -> Iterable[Callable[[], object]]:
-        numbers = self._numbers()
-        for _, rate in self.sampling_rate.options:  # compile for each rate
+        numbers = self.values()
+        for _, rate in self.sliders["sampling_rate"].options:  # compile for each rate
             yield functools.partial(
                 self._descent.step, _START, 0, **{**numbers, "sampling_rate": rate}
             )
@@ -281,27 +263,17 @@ DELTAS = (1e-8, 1e-7, 1e-6, 1e-5, 1e-4, 1e-3)
 class SamplersScreen(TeachingScreen):
     """The screen of ``workbench.teaching.samplers``."""
 
-    def __init__(
-        self,
-        *,
-        batch_size: int,
-        noise_multiplier: float,
-        steps: int,
-        delta: float,
-        seed: int | None,
-    ) -> None:
-        _validate.integer("batch_size", batch_size, at_least=1)
-        _validate.integer("steps", steps, at_least=1)
+    forms: ClassVar = {
+        "batch_size": (f"size (of {RECORDS} records)", SIZES),
+        "noise_multiplier": ("noise sigma (times C)", NOISES),
+        "steps": ("steps T", STEPS, _numbers.count),
+        "delta": ("delta (probability)", DELTAS),
+    }
+
+    def __init__(self, *, seed: int | None, **starts: float) -> None:
         self._key = new_key() if seed is None else key_from_seed(_validate.seed("seed", seed))
         self._draws = 0
-        self.batch_size = slider(
-            f"size (of {RECORDS} records)", SIZES, batch_size, name="batch_size"
-        )
-        self.noise_multiplier = slider(
-            "noise sigma (times C)", NOISES, noise_multiplier, name="noise_multiplier"
-        )
-        self.steps = slider("steps T", STEPS, steps, name="steps", shown=_numbers.count)
-        self.delta = slider("delta (probability)", DELTAS, delta, name="delta")
+        self._drawn: tuple[int, int] | None = None  # draws and size in the picture
         self.again = button("Draw again", self._redraw, "Draw other minibatches", icon="random")
         self.compare = button(
             "All accountants",
@@ -311,7 +283,6 @@ class SamplersScreen(TeachingScreen):
         )
         self.table = widgets.HTML()
         self._comparing = Latest("dpvi-teaching-table", pause=0.0)
-        sliders = [self.batch_size, self.noise_multiplier, self.steps, self.delta]
         self._minibatches, self._spending = MinibatchFigure(RECORDS, SHOWN_STEPS), SpendingFigure()
         buttons = widgets.HBox(
             [self.again, self.compare], layout=widgets.Layout(flex_flow="row wrap")
@@ -322,8 +293,7 @@ class SamplersScreen(TeachingScreen):
             "minibatch. Then, the epsilon of all steps. Each sampler has its own accountants and "
             "its own neighbouring relation, so the epsilons of different lines mean different "
             "things.",
-            [*sliders, buttons, self.table],
-            sliders,
+            starts,
             [
                 (
                     "Records over steps under four samplers, and how often each record is drawn.",
@@ -335,24 +305,21 @@ class SamplersScreen(TeachingScreen):
                     self._spending,
                 ),
             ],
+            buttons,
+            self.table,
         )
-        self._drawn: tuple[int, int] | None = None  # draws and size in the picture
-        self.ask()
 
     def _redraw(self) -> None:
         self._draws += 1
         self.ask()
 
-    def _plan(self) -> dict[str, float]:
-        return {
-            "sampling_rate": self.batch_size.value / RECORDS,
-            "noise_multiplier": self.noise_multiplier.value,
-            "steps": self.steps.value,
-            "delta": self.delta.value,
-        }
+    def _plan(self) -> dict[str, Any]:
+        plan = self.values()
+        size = plan.pop("batch_size")
+        return {**plan, "sampling_rate": size / RECORDS}
 
     def _update(self, is_old: Callable[[], bool]) -> None:
-        plan, batch = self._plan(), (self._draws, self.batch_size.value)
+        plan, batch = self._plan(), (self._draws, self.sliders["batch_size"].value)
         if batch != self._drawn:
             self._minibatches.draw([self._members(sampler, *batch) for sampler in LAWS])
             self._drawn = batch
@@ -367,7 +334,7 @@ class SamplersScreen(TeachingScreen):
                 if is_old():
                     return
                 results.append(spent(*case, accountant, **plan))
-            self._spending.draw(results, self.steps.value)
+            self._spending.draw(results, plan["steps"])
             self.show(
                 1,
                 self._spending.frame(),
@@ -387,14 +354,15 @@ class SamplersScreen(TeachingScreen):
             value = epsilons[sampler, relation, "pld"]
             return f"epsilon {_numbers.upper(value, 3)}" if math.isfinite(value) else "no epsilon"
 
-        size, steps = self.batch_size.value, self.steps.value
+        values = self.values()
+        size, steps = values["batch_size"], values["steps"]
         rounds = steps / (RECORDS // size)
         has_markers = any(
             name == "rdp" and 0 < value < math.inf for (_, _, name), value in epsilons.items()
         )
         return [
             f"{_numbers.count(steps)} steps, q = {size / RECORDS:g}, sigma = "
-            f"{self.noise_multiplier.value:g}, delta = {self.delta.value:g}.",
+            f"{values['noise_multiplier']:g}, delta = {values['delta']:g}.",
             f"Poisson: {of('poisson', 'add_or_remove_one')} for one record added or removed. "
             f"Without replacement: {of('without_replacement', 'replace_one')} for one record "
             f"replaced, which moves a sum by up to 2 C. Shuffle: {of('shuffle', 'replace_one')} "
@@ -448,23 +416,20 @@ class SamplersScreen(TeachingScreen):
 
     def _ahead(self) -> Iterable[Callable[[], object]]:
         plan = self._plan()
-        for _, size in self.batch_size.options:  # compile for each size
+        for _, size in self.sliders["batch_size"].options:  # compile for each size
             for sampler in LAWS:
                 yield functools.partial(self._members, sampler, 0, size)
-        for name, control in (
-            ("noise_multiplier", self.noise_multiplier),
-            ("steps", self.steps),
-            ("delta", self.delta),
-        ):
-            for value in around(control):
-                for accountant in ("pld", "rdp"):
-                    for case in CASES:
-                        yield functools.partial(spent, *case, accountant, **{**plan, name: value})
-        for size in around(self.batch_size):
+        changes = [
+            {name: value}
+            for name in ("noise_multiplier", "steps", "delta")
+            for value in around(self.sliders[name])
+        ]
+        sizes = around(self.sliders["batch_size"])
+        changes += [{"sampling_rate": size / RECORDS} for size in sizes]
+        for change in changes:
             for accountant in ("pld", "rdp"):
                 for case in CASES:
-                    rate = {**plan, "sampling_rate": size / RECORDS}
-                    yield functools.partial(spent, *case, accountant, **rate)
+                    yield functools.partial(spent, *case, accountant, **{**plan, **change})
 
     def wait(self, timeout: float | None = None) -> bool:
         """Wait until the pictures are up to date and a requested table is filled."""

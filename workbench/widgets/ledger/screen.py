@@ -369,7 +369,7 @@ def _problems(error: Exception) -> dict[str, str]:
         return {"": str(error)}
     if isinstance(error, _validate.ArgumentError):
         return {error.argument: error.expectation}
-    return {"": f"{type(error).__name__}: {error}"}
+    return {"": _validate.kind_and_message(error)}
 
 
 def _page(budget: BudgetStatus) -> _Page | None:

@@ -10,6 +10,7 @@ import traceback
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
+from workbench._validate import kind_and_message
 from workbench.sweeps.result import SweepResult
 from workbench.sweeps.running import Run
 from workbench.sweeps.sweeping import PreparedSweep, Progress
@@ -142,7 +143,7 @@ class SweepSession(Stoppable):
             Exception
         ) as error:  # a thread has no caller to raise to, so the screen shows the error
             self.problem = (
-                f"The sweep ended with an error ({type(error).__name__}: {error}). Finished fits "
+                f"The sweep ended with an error ({kind_and_message(error)}). Finished fits "
                 "are kept."
             )
             self.details = traceback.format_exc()

@@ -350,18 +350,20 @@ class TableDeclaration:
         :raises ArgumentError: as ``problems`` lists them.
         """
         schema = {column.name: self._declared(column) for column in self._features}
-        for column in self._with_role("target"):
-            schema[column.name] = self._target(column)
-        for column in self._with_role("group"):
-            schema[column.name] = self._groups(column)
-        settings: dict[str, Any] = {"schema": schema}
+        schema |= {column.name: self._target(column) for column in self._with_role("target")}
+        schema |= {column.name: self._groups(column) for column in self._with_role("group")}
+        return {"schema": schema, **self._of_rows()}
+
+    def _of_rows(self) -> dict[str, Any]:
+        """What is declared of rows, as keyword arguments."""
+        options: dict[str, Any] = {}
         for column in self._with_role(PERSON):
-            settings |= {"unit_id": column.name, "max_rows": column.most_rows()}
-        if self.missing != "refuse":
-            settings["missing"] = self.missing
+            options |= {"unit_id": column.name, "max_rows": column.most_rows()}
+        if self.missing != "refuse" and not self.are_images:
+            options["missing"] = self.missing
         if self.unit.strip():
-            settings["unit"] = self.unit.strip()
-        return settings
+            options["unit"] = self.unit.strip()
+        return options
 
     def options(self, *, names_columns: bool) -> dict[str, Any]:
         """Keyword arguments for ``from_frame`` and similar functions, without the defaults.
@@ -381,17 +383,12 @@ class TableDeclaration:
         for column in self._with_role("group"):
             options |= {"group": column.name} if names_columns else {}
             options["groups"] = column.group_names()
-        for column in self._with_role(PERSON):
-            options |= {"unit_id": column.name, "max_rows": column.most_rows()}
-        if self.missing != "refuse" and not self.are_images:
-            options["missing"] = self.missing
+        options |= self._of_rows()
         fraction = self._fraction()
         if fraction != float(_SHARE):
             options["evaluation_fraction"] = fraction
         if self.evaluation_is_public:
             options["evaluation_is_public"] = True
-        if self.unit.strip():
-            options["unit"] = self.unit.strip()
         return options
 
     def kind_of(self, name: str) -> str:

@@ -84,26 +84,23 @@ class PrivacyPanel:
         self._make_main_fields(epsilon, delta, iterations)
         self._make_other_fields()
         self._make_consequences()
-        self._fields = {
-            "epsilon": self.epsilon,
-            "delta": self.delta,
-            "iterations": self.iterations,
-            "sampling_rate": self.size,
-            "batch_size": self.size,
-            "sampler": self.sampler,
-            "relation": self.relation,
-            "clip": self.clip,
-            "clipping": self.clipping,
-            "learning_rate": self.learning_rate,
-            "average": self.average,
-        }
+        main = (self.epsilon, self.delta, self.iterations)
+        settings = (
+            self.size,
+            self.sampler,
+            self.relation,
+            self.clip,
+            self.clipping,
+            self.learning_rate,
+            self.average,
+        )
+        self._fields = {field.name: field for field in (*main, *settings)}
+        self._fields["batch_size"] = self.size
+        shown = [field.view for field in (self.size_kind, *settings)]
+        self.settings = fields.styled(widgets.VBox(shown), "dpvi-fields")
         self._connect()
         self.errors = widgets.VBox(
-            [
-                *(field.error_line for field in (self.epsilon, self.delta, self.iterations)),
-                self._other_problems,
-                self._caution,
-            ]
+            [*(field.error_line for field in main), self._other_problems, self._caution]
         )
         self.consequences = widgets.VBox([self._headline, self._words, self._picture])
 
@@ -163,17 +160,6 @@ class PrivacyPanel:
             "average", "average iterates", list(_AVERAGE), _AUTOMATIC, help=_AVERAGE_HELP
         )
         self._explain_choices()
-        shown = (
-            self.size_kind,
-            self.size,
-            self.sampler,
-            self.relation,
-            self.clip,
-            self.clipping,
-            self.learning_rate,
-            self.average,
-        )
-        self.settings = fields.styled(widgets.VBox([field.view for field in shown]), "dpvi-fields")
 
     def _make_consequences(self) -> None:
         self.promise = fields.line()

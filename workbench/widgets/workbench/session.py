@@ -222,7 +222,7 @@ class Session(Stoppable):
         except (
             Exception
         ) as error:  # a thread has no caller to raise to, so the screen shows the error
-            self.problem = f"The fit ended with an error ({type(error).__name__}: {error})."
+            self.problem = f"The fit ended with an error ({_validate.kind_and_message(error)})."
             if self._snapshot is not None and self._snapshot.step:
                 self.problem += f" Count epsilon = {upper(self.prepared.privacy.epsilon)} as spent."
                 self.result = self.prepared.result()
@@ -260,7 +260,7 @@ class Session(Stoppable):
                 )
         except Exception as error:  # a failed comparison must not lose the private fit
             self.problem = (
-                f"The comparison without privacy failed ({type(error).__name__}: {error})."
+                f"The comparison without privacy failed ({_validate.kind_and_message(error)})."
             )
             self.details = traceback.format_exc()
 
