@@ -53,7 +53,7 @@ _DIGITS = 3  # significant ones, of learned bounds
 _NARROWEST, _RESOLUTION = 1e-17, 1e-9
 _INTERVAL = 1.645  # 90 %
 # standard deviations that no noise is beyond, and places among what numbers of records are possible
-_SURELY, _MIDDLES = 8.0, (np.arange(1000) + 0.5) / 1000
+_SURELY, _GRID = 8.0, np.linspace(0.0, 1.0, 1001)
 _FEWEST = 0.01  # records, which stands for none
 _ROUNDED = 1e-6  # of half a declared range, by which float32 may move a value
 
@@ -315,15 +315,14 @@ class Look:
         column, values = self._column(name, Levels)
         counts = np.maximum(values / self.deviation, -_SURELY)[:, None]
         low = np.log(np.maximum(counts - _SURELY, _FEWEST / self.deviation))
-        high = np.log(np.maximum(counts, 0.0) + _SURELY + _FEWEST / self.deviation)
-        logarithms = low + (high - low) * _MIDDLES
+        high = np.log(np.maximum(counts, 0.0) + _SURELY)
+        logarithms = low + (high - low) * _GRID
         squares = (np.exp(logarithms) - counts) ** 2
         weights = np.exp(-0.5 * (squares - squares.min(1, keepdims=True)))
-        weights /= weights.sum(1, keepdims=True)
-        means = (weights * logarithms).sum(1)
-        errors = np.sqrt((weights * (logarithms - means[:, None]) ** 2).sum(1))
-        records = (weights * np.exp(logarithms)).sum()
-        pairs = np.column_stack([np.exp(means) / records, errors]).tolist()
+        means = np.average(logarithms, 1, weights)
+        variances = np.average((logarithms - means[:, None]) ** 2, 1, weights)
+        records = np.average(np.exp(logarithms), 1, weights).sum()
+        pairs = np.column_stack([np.exp(means) / records, np.sqrt(variances)]).tolist()
         return Shares(dict(zip(column.labels, pairs, strict=True)))
 
     def scales(self, responses: Sequence[str] = ()) -> dict[str, Scale | Shares]:
@@ -359,8 +358,9 @@ def learned(schema: Schema, scales: Scales) -> Schema:
 
 
 _of_numbers = _schema.record(dict.fromkeys(Scale._fields, _schema.number()))
-_pair = _schema.listed(_schema.number(at_least=0), length=2)
-_of_levels = _schema.record({"levels": _schema.mapped(_pair)})
+_of_levels = _schema.record(
+    {"levels": _schema.mapped(_schema.listed(_schema.number(at_least=0), length=2))}
+)
 
 
 def _form(field: str, value: Any) -> None:

@@ -221,16 +221,11 @@ def of_values_outside(scales: Scales, responses: Sequence[str], leaves_out: bool
 
 def of_other_levels(scales: Scales) -> list[str]:
     """A sentence about each category of whose levels many records have none."""
-    fractions = {
-        name: counted.levels[OTHER][0]
-        for name, counted in scales.items()
-        if isinstance(counted, Shares) and OTHER in counted.levels
-    }
     return [
-        f"About {fraction:.0%} of the records have values of {name} that are no level of it, and "
-        f"count as one level, {OTHER}. If they are numbers or dates, declare them."
-        for name, fraction in fractions.items()
-        if fraction > _MANY_OTHERS
+        f"About {counted.levels[OTHER][0]:.0%} of the records have values of {name} that are no "
+        f"level of it, and count as one level, {OTHER}. If they are numbers or dates, declare them."
+        for name, counted in scales.items()
+        if isinstance(counted, Shares) and counted.levels.get(OTHER, (0.0,))[0] > _MANY_OTHERS
     ]
 
 

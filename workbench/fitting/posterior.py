@@ -123,8 +123,9 @@ def _expected(model: RecordModel, guide: Mapping[str, np.ndarray]) -> ExpectedCu
     """Of a model whose callable knows something of it."""
     if not hasattr(model.model, "expected_curvature"):
         return None
-    shapes = {name: guide[name].shape[1:] for name in model.shared}
-    expected: ExpectedCurvature = model.model.expected_curvature(shapes)
+    expected: ExpectedCurvature = model.model.expected_curvature(
+        {name: guide[name].shape[1:] for name in model.shared}
+    )
     return expected
 
 

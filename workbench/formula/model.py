@@ -61,8 +61,7 @@ _HIDDEN = (
     "The noise hides whether any record has {column}={reference}, against which the other levels "
     "of {column} are: their rows and the intercept say little."
 )
-_FREQUENT = " Write C({column}, Treatment({frequent!r})), or declare reference={frequent!r}."
-_OF_TRUTHS = 2.0  # the size of a learned range of 0 and 1
+_FREQUENT = " Write C({column}, Treatment({frequent!r}))."
 _TRUTHS = (
     "{name} has whole numbers from {low:g} to {high:g}, and its mean is taken for a straight line. "
     'If they are 0 and 1 for no and yes, write family="bernoulli".'
@@ -215,16 +214,19 @@ class FormulaModel(Model):
         """See ``Model.doubts``: references that hardly any record may have, whole numbers that may
         be yes or no, and curves whose last bends are clear, so further ones would be too.
         """
-        words = []
-        hidden = squares.hidden_references(self.columns.design, self.scales)
-        for column, reference, frequent in hidden:
-            remedy = _FREQUENT.format(column=column, frequent=frequent) if frequent else ""
-            words.append(_HIDDEN.format(column=column, reference=reference) + remedy)
-        response = self.columns.schema.columns.get(self.columns.response.name)
+        words = [
+            _HIDDEN.format(column=column, reference=reference)
+            + (_FREQUENT.format(column=column, frequent=frequent) if frequent else "")
+            for column, reference, frequent in squares.hidden_references(
+                self.columns.design, self.scales
+            )
+        ]
+        name = self.columns.response.name
+        response = self.columns.schema.columns.get(name)
         if self.columns.family.name == "gaussian" and isinstance(response, Numeric):
             low, high = response.low, response.high
-            if response.whole and low <= 0 < 1 <= high <= low + _OF_TRUTHS:
-                words.append(_TRUTHS.format(name=self.columns.response.name, low=low, high=high))
+            if response.whole and low <= 0 < 1 <= high <= low + 2:
+                words.append(_TRUTHS.format(name=name, low=low, high=high))
         curves = self.columns.design.block.curves if WEIGHTS in draws else {}
         for name, scales in curves.items():
             last = draws[WEIGHTS][:, list(scales)[-_LAST:]]

@@ -20,7 +20,7 @@ import numpy as np
 from scipy.sparse.csgraph import connected_components
 from scipy.special import ndtri
 
-from workbench.data.columns import Numeric
+from workbench.data.columns import Column, Numeric
 from workbench.data.look import Scale, Scales, Shares
 from workbench.data.schema import Schema
 from workbench.formula.coding import Block
@@ -31,7 +31,7 @@ __all__ = ["fillings", "largest", "second_moments"]
 
 _LEAST = 1e-6  # of a column that is 0 nearly everywhere
 _ROWS = 4096  # made-up ones
-_DRAWS = 17  # of shares of levels: a prime, so that levels have the same scores in other orders
+_DRAWS = 17  # of shares of levels, of which all have the same scores
 # standard deviations of the logarithm of a share: beyond which records are hidden, and of a level
 # that nobody has counted
 _HIDDEN, _UNCOUNTED = 0.5, 1.0
@@ -48,23 +48,20 @@ def second_moments(design: Design, learned: Scales) -> np.ndarray:
     """
     values = design.spread_out(_ROWS)
     columns, names = _columns(design, values)
-    declared = () if design.schema is None else design.schema.columns
+    declared = {} if design.schema is None else design.schema.columns
     uses = np.array([[name in of_column for name in declared] for of_column in names], int)
     _, components = connected_components(uses @ uses.T)
     draws = []
     for draw in range(_DRAWS):
-        means, blocks = np.zeros(len(names)), []
-        for component in range(components.max() + 1):
+        means, covariances = np.zeros(len(names)), np.zeros((len(names), len(names)))
+        for component in np.unique(components):
             chosen = np.flatnonzero(components == component)
-            of_component = columns[:, chosen]
             used = frozenset().union(*(names[index] for index in chosen))
-            weights = _weights(used, design, values, learned, draw)
-            means[chosen] = weights @ of_component
-            blocks.append((chosen, (weights[:, None] * of_component).T @ of_component))
-        products = np.outer(means, means)
-        for chosen, block in blocks:
-            products[np.ix_(chosen, chosen)] = block
-        draws.append(products)
+            weights, together = _weights(used, declared, values, learned, draw), columns[:, chosen]
+            means[chosen] = mean = weights @ together
+            products = (weights[:, None] * together).T @ together
+            covariances[np.ix_(chosen, chosen)] = products - np.outer(mean, mean)
+        draws.append(covariances + np.outer(means, means))
     return np.array(draws)
 
 
@@ -87,23 +84,26 @@ def _columns(design: Design, values: Values) -> tuple[np.ndarray, list[frozenset
 def _names(block: Block) -> list[frozenset[str]]:
     names = list[frozenset[str]]()
     for index, column in enumerate(block.columns):
-        used = {name for part in column for name in block.factors[part.factor].columns}
+        used = (block.factors[component.factor].columns for component in column)
         regressors = block.residuals[index].weights if index in block.residuals else ()
-        names.append(frozenset(used).union(*(names[regressor] for regressor in regressors)))
+        names.append(frozenset().union(*used, *(names[regressor] for regressor in regressors)))
     return names
 
 
 def _weights(
-    names: frozenset[str], design: Design, values: Values, learned: Scales, draw: int
+    names: frozenset[str],
+    declared: Mapping[str, Column],
+    values: Values,
+    learned: Scales,
+    draw: int,
 ) -> np.ndarray:
     """float64[N], which add up to 1: the density of made-up rows in these columns of the table."""
     logarithm = np.zeros(values.rows)
-    columns = {} if design.schema is None else design.schema.columns
-    for name in names & set(columns):
+    for name in names:
         scale = learned.get(name)
-        if not isinstance(columns[name], Numeric):
+        if not isinstance(declared[name], Numeric):
             counted = scale.levels if isinstance(scale, Shares) else {}
-            labels = level_names(columns[name]) or ()
+            labels = level_names(declared[name]) or ()
             logarithm += _of_levels(counted, labels, draw)[values.levels[name]]
         elif isinstance(scale, Scale):
             squares = ((values.numbers[name] - scale.median) / scale.spread) ** 2
@@ -116,9 +116,9 @@ def _of_levels(
     counted: Mapping[str, Sequence[float]], labels: Sequence[str], draw: int
 ) -> np.ndarray:
     """float64[levels], logarithms of shares: of all draws together as sure as they are."""
-    means, errors = np.transpose([_share(counted, label, len(labels)) for label in labels])
-    indices = np.arange(len(labels))
-    scores = ndtri(((draw * (1 + indices % (_DRAWS - 1)) + indices) % _DRAWS + 0.5) / _DRAWS)
+    count = len(labels)
+    means, errors = np.transpose([_share(counted, label, count) for label in labels])
+    scores = ndtri(((draw + np.arange(count)) % _DRAWS + 0.5) / _DRAWS)
     return np.log(np.maximum(means, _LEAST)) + errors * scores
 
 
@@ -133,18 +133,15 @@ def hidden_references(design: Design, learned: Scales) -> list[tuple[str, str, s
     reference, the most frequent level; "" where that is hidden too).
     """
     hidden, block = [], design.block
+    entries = {component[:2] for column in block.columns for component in column}
     for factor in block.factors.values():
-        scale = learned.get(factor.columns[0]) if factor.columns else None
-        if not (isinstance(factor, Levels) and isinstance(scale, Shares)):
-            continue
-        parts = [part for column in block.columns for part in column]
-        entries = {part.entry for part in parts if part.factor == factor.name}
-        shares = [_share(scale.levels, label, len(factor.labels)) for label in factor.labels]
-        if factor.reference not in entries and shares[factor.reference][1] > _HIDDEN:
-            frequent = int(np.argmax([mean for mean, _ in shares]))
-            is_seen = shares[frequent][1] <= _HIDDEN and factor.labels[frequent] not in _TRUTHS
-            advised = factor.labels[frequent] if is_seen else ""
-            hidden.append((factor.column, factor.labels[factor.reference], advised))
+        if isinstance(factor, Levels) and isinstance(scale := learned.get(factor.column), Shares):
+            per_level = [_share(scale.levels, label, len(factor.labels)) for label in factor.labels]
+            is_hidden = per_level[factor.reference][1] > _HIDDEN
+            if is_hidden and (factor.name, factor.reference) not in entries:
+                frequent = np.argmax(per_level, axis=0)[0]
+                advised = factor.labels[frequent] if per_level[frequent][1] <= _HIDDEN else ""
+                hidden.append((factor.column, factor.labels[factor.reference], advised))
     return hidden
 
 
