@@ -6,7 +6,7 @@ weights hardly any record speaks of. Columns of the table are taken to be indepe
 to be normal within their learned scale. Of what no look has counted, numbers are uniform within
 their bounds and levels equally likely.
 
-Shares of levels that were counted through noise have draws.
+Shares of levels are not sure: those that were counted through noise, and more so the others.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from workbench.formula.coding import Block
 from workbench.formula.design import Design
 from workbench.formula.factors import Factor, Levels, Number, Values, level_names
 
-__all__ = ["fillings", "largest", "second_moments"]
+__all__ = ["fillings", "hidden_references", "largest", "second_moments"]
 
 _LEAST = 1e-6  # of a column that is 0 nearly everywhere
 _ROWS = 4096  # made-up ones
