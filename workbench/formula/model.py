@@ -58,13 +58,13 @@ _TOO_FEW = (
     "may be too narrow: write a larger k, or declare a narrower range."
 )
 _HIDDEN = (
-    "The noise hides whether any record has {column}={reference}, against which the other levels "
-    "of {column} are: their rows and the intercept say little."
+    "The noise hides whether any record has {0}={1}, against which the other levels of {0} are: "
+    "their rows and the intercept say little."
 )
-_FREQUENT = " Write C({column}, Treatment({frequent!r}))."
+_FREQUENT = " Write C({0}, Treatment({2!r}))."
 _TRUTHS = (
-    "{name} has whole numbers from {low:g} to {high:g}, and its mean is taken for a straight line. "
-    'If they are 0 and 1 for no and yes, write family="bernoulli".'
+    "{0.name} has whole numbers from {0.low:g} to {0.high:g}, and its mean is taken for a straight "
+    'line. If they are 0 and 1 for no and yes, write family="bernoulli".'
 )
 _LAST, _CLEAR = 2, 3.0  # bends, and standard deviations of their weights
 _VISIBLE, _VISIBLE_IF_IT_CANCELS = 100.0, 1000.0  # N epsilon / |x|^2, from which C is adapted
@@ -215,18 +215,18 @@ class FormulaModel(Model):
         be yes or no, and curves whose last bends are clear, so further ones would be too.
         """
         words = [
-            _HIDDEN.format(column=column, reference=reference)
-            + (_FREQUENT.format(column=column, frequent=frequent) if frequent else "")
-            for column, reference, frequent in squares.hidden_references(
-                self.columns.design, self.scales
-            )
+            _HIDDEN.format(*hidden) + (_FREQUENT.format(*hidden) if hidden[2] else "")
+            for hidden in squares.hidden_references(self.columns.design, self.scales)
         ]
-        name = self.columns.response.name
-        response = self.columns.schema.columns.get(name)
-        if self.columns.family.name == "gaussian" and isinstance(response, Numeric):
-            low, high = response.low, response.high
-            if response.whole and low <= 0 < 1 <= high <= low + 2:
-                words.append(_TRUTHS.format(name=name, low=low, high=high))
+        response = self.columns.response
+        column = self.columns.schema.columns.get(response.name)
+        if (
+            self.columns.family.name == "gaussian"
+            and isinstance(column, Numeric)
+            and column.whole
+            and column.low <= 0 < 1 <= column.high <= column.low + 2
+        ):
+            words.append(_TRUTHS.format(response))
         curves = self.columns.design.block.curves if WEIGHTS in draws else {}
         for name, scales in curves.items():
             last = draws[WEIGHTS][:, list(scales)[-_LAST:]]

@@ -53,11 +53,13 @@ def second_moments(design: Design, learned: Scales) -> np.ndarray:
     _, components = connected_components(uses @ uses.T)
     draws = []
     for draw in range(_DRAWS):
-        means, covariances = np.zeros(len(names)), np.zeros((len(names), len(names)))
+        means = np.zeros(len(names))
+        covariances = np.zeros((len(names), len(names)))
         for component in np.unique(components):
             chosen = np.flatnonzero(components == component)
             used = frozenset().union(*(names[index] for index in chosen))
-            weights, together = _weights(used, declared, values, learned, draw), columns[:, chosen]
+            weights = _weights(used, declared, values, learned, draw)
+            together = columns[:, chosen]
             means[chosen] = mean = weights @ together
             products = (weights[:, None] * together).T @ together
             covariances[np.ix_(chosen, chosen)] = products - np.outer(mean, mean)
@@ -68,8 +70,8 @@ def second_moments(design: Design, learned: Scales) -> np.ndarray:
 def _columns(design: Design, values: Values) -> tuple[np.ndarray, list[frozenset[str]]]:
     """(float64[N, B], of the table's columns those that each follows from)."""
     ones = np.ones((values.rows, 1))
-    columns, names = [ones, design.block.encode(values, dtype=np.float64)], [frozenset[str]()]
-    names += _names(design.block)
+    columns = [ones, design.block.encode(values, dtype=np.float64)]
+    names = [frozenset[str](), *_names(design.block)]
     for effects in design.groups:
         encoded = effects.block.encode(values, dtype=np.float64)
         slopes = np.hstack([ones[:, : int(effects.block.intercept)], encoded])
@@ -132,7 +134,8 @@ def hidden_references(design: Design, learned: Scales) -> list[tuple[str, str, s
     """Categories of whose reference level noise hides whether any record has it: (column,
     reference, the most frequent level; "" where that is hidden too).
     """
-    hidden, block = [], design.block
+    hidden = []
+    block = design.block
     entries = {component[:2] for column in block.columns for component in column}
     for factor in block.factors.values():
         if isinstance(factor, Levels) and isinstance(scale := learned.get(factor.column), Shares):

@@ -129,7 +129,7 @@ def save(result: FitResult, folder: str | Path) -> Path:
     }
     draws = functools.partial(arviz_adapter.save_draws, result.posterior_of(result.draws))
     numbers: dict[str, Callable[[Path], object]] = {
-        "params.npz": lambda file: np.savez(file, **arrays["params.npz"]),  # type: ignore[arg-type]
+        "params.npz": lambda file: _write_arrays(file, arrays["params.npz"]),
         # in the guide's order, as predictions use them: sorted draws would be sorted again after
         # loading
         "posterior.nc": draws,
@@ -200,3 +200,8 @@ def _described(array: np.ndarray) -> str:
 def digest_of(values: dict[str, Any]) -> str:
     """The digest of everything else in result.json."""
     return _atomic.digest(json.dumps(values, sort_keys=True).encode())
+
+
+def _write_arrays(file: Path, arrays: dict[str, np.ndarray]) -> None:
+    with file.open("wb") as target:
+        np.savez(target, **arrays)  # type: ignore[arg-type]

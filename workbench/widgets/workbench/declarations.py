@@ -383,13 +383,12 @@ class TableDeclaration:
         for column in self._with_role("group"):
             options |= {"group": column.name} if names_columns else {}
             options["groups"] = column.group_names()
-        options |= self._of_rows()
         fraction = self._fraction()
         if fraction != float(_SHARE):
             options["evaluation_fraction"] = fraction
         if self.evaluation_is_public:
             options["evaluation_is_public"] = True
-        return options
+        return options | self._of_rows()
 
     def kind_of(self, name: str) -> str:
         """The role of a column, or what it is as a target; "" if there is no such column."""
