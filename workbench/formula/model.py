@@ -166,12 +166,14 @@ class FormulaModel(Model):
                 remedy="Learn none: wb.Privacy(look=0); or leave this prior out.",
             )
         scaled = self.columns_scaled
-        learned_here = {
-            name: scale
-            for name, scale in scales.items()
-            if name in scaled or isinstance(scale, Shares)
-        }
-        return _again(self._declared, learned_here)
+        return _again(
+            self._declared,
+            {
+                name: scale
+                for name, scale in scales.items()
+                if name in scaled or isinstance(scale, Shares)
+            },
+        )
 
     @property
     def priors(self) -> pd.DataFrame:

@@ -50,7 +50,7 @@ def second_moments(design: Design, learned: Scales) -> np.ndarray:
     columns, names = _columns(design, values)
     declared = {} if design.schema is None else design.schema.columns
     uses = np.array([[name in of_column for name in declared] for of_column in names], int)
-    _, components = connected_components(uses @ uses.T)
+    components = connected_components(uses @ uses.T)[1]
     draws = []
     for draw in range(_DRAWS):
         means = np.zeros(len(names))
@@ -74,7 +74,7 @@ def _columns(design: Design, values: Values) -> tuple[np.ndarray, list[frozenset
     names = [frozenset[str](), *_names(design.block)]
     for effects in design.groups:
         encoded = effects.block.encode(values, dtype=np.float64)
-        slopes = np.hstack([ones[:, : int(effects.block.intercept)], encoded])
+        slopes = np.hstack([ones[:, : effects.block.intercept], encoded])
         is_of = effects.index(values)[:, None] == np.arange(len(effects.labels))
         columns.append((is_of[:, :, None] * slopes[:, None]).reshape(values.rows, -1))
         by = frozenset(factor.column for factor in effects.by)

@@ -136,9 +136,12 @@ class _Chains:
         expected: ExpectedCurvature,
         generator: Generator,
     ) -> None:
-        self._generator, self._mixing = generator, expected.mixing
+        self._generator = generator
+        self._mixing = expected.mixing
+        self._is_mixed = np.count_nonzero(self._mixing) > len(points)  # not by the diagonal alone
         # of log S^2
-        self._offsets, self._variances = expected.logarithms, np.square(expected.errors)
+        self._offsets = expected.logarithms
+        self._variances = np.square(expected.errors)
         self._size = size = len(points)
         rows, columns = np.tril_indices(size)
         # in [W's, v]
@@ -165,8 +168,7 @@ class _Chains:
         self._constant = degrees * size / 2 * np.log(degrees / 2) - [
             multigammaln(nu / 2, size) for nu in degrees
         ]
-        is_known = np.any(expected.logarithms)
-        self._constant -= (_OF_DESIGN if is_known else _TOWARDS_FEW) * np.log1p(beyond)
+        self._constant -= (_OF_DESIGN if self._is_mixed else _TOWARDS_FEW) * np.log1p(beyond)
         # begin at a ridge regression, and take steps of about its errors; in these axes, each entry
         # of H has its own equation
         slopes = axes.T @ (self.mixed(np.diag(np.exp(self._offsets))) - products) @ axes
@@ -238,7 +240,7 @@ class _Chains:
         """(A'A K A'P A, A'X A), in the precision of K."""
         points, products, metric = self._of[unmixed.dtype]
         image = (unmixed.reshape(-1, self._size) @ points).reshape(unmixed.shape)
-        return metric @ image, products
+        return metric @ image if self._is_mixed else image, products
 
     def unmixed(self) -> np.ndarray:
         """K of each chain, float[chains, d, d]."""

@@ -14,8 +14,8 @@ import numpy as np
 
 __all__ = ["ExpectedCurvature", "nothing_known", "of_moments"]
 
-# of the largest mean square: what is added to all, and below which priors curve more than records
-_LEAST, _RARE = 1e-6, 1e-3
+_LEAST = 1e-6  # of the largest mean square, which is added to all
+_RARE = 1e-3  # of the same, below which priors curve more than records do
 
 
 class ExpectedCurvature(NamedTuple):
