@@ -13,6 +13,7 @@ import workbench as wb
 from tests.pages import Page
 from workbench._numbers import fixed, shown
 from workbench.plots import image_grid_figure
+from workbench.plots.metrics import of_score
 from workbench.results.code import code_of
 
 HOSTILE = '<script>alert("x")</script>'
@@ -54,7 +55,7 @@ def test_metrics_stand_under_their_label(done, page):
         page.text.index("How well it predicts") : page.text.index("What was learnt covered")
     ]
     assert section.startswith("How well it predicts public data")
-    assert f"AUC {shown(done.metrics['auc'])}" in section
+    assert f"AUC {of_score('auc', done.metrics['auc'])}" in section
     assert f"log-likelihood (nats per record) {shown(done.metrics['log_likelihood'])}" in section
 
 

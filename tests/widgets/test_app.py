@@ -20,9 +20,10 @@ from tests import fakes
 from tests.conftest import some_of
 from tests.widget_tree import inside, seen_by_a_user, settled
 from workbench import ArgumentError
-from workbench._numbers import count, shown
+from workbench._numbers import count
 from workbench.fitting import fits, prepared
 from workbench.models import registry
+from workbench.plots.metrics import of_score
 from workbench.widgets import Workbench
 from workbench.widgets.kit import notebook
 from workbench.widgets.workbench import run_screen, suitability
@@ -532,13 +533,13 @@ def test_status_ends_with_the_numbers(ended):
     assert "Done." in ended.statuses[-1]
     assert "300 of 300 steps" in ended.statuses[-1]
     for name in ("auc", "elbo"):
-        assert f"<b>{shown(metrics[name])}</b>" in ended.screen.live.curves.value
+        assert f"<b>{of_score(name, metrics[name])}</b>" in ended.screen.live.curves.value
     assert "width:100%" in ended.statuses[-1]
 
 
 def test_facts_say_what_was_learnt_and_what_is_promised(ended):
     outcome = ended.screen.outcome
-    score = f"AUC {shown(ended.screen.result.metrics['auc'])}: public data"
+    score = f"AUC {of_score('auc', ended.screen.result.metrics['auc'])}: public data"
     assert score in html.unescape(outcome.learnt.value)
     assert ended.screen.result.guarantee.in_brief() in html.unescape(outcome.promised.value)
     assert "logistic on breast_cancer, epsilon 2" in ended.screen.subject.view.value

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from workbench import _numbers
+from workbench.plots.metrics import of_score
 from workbench.widgets.workbench.history_panel import HistoryPanel
 from workbench.widgets.workbench.result_panel import guarantee_card
 
@@ -42,7 +42,7 @@ def test_each_fit_is_a_row(done, cancelled):
         f"{cancelled.guarantee.steps_taken} of 300",
         "done",
         "cancelled",
-        f"AUC {_numbers.shown(done.metrics['auc'])}",
+        f"AUC {of_score('auc', done.metrics['auc'])}",
     ):
         assert text in shown
     assert "add up" in shown

@@ -269,7 +269,7 @@ def test_an_end_is_told_in_words_with_its_numbers(done, status, words):
     )
     assert words in panel.status.value
     assert "300 of 300 steps" in panel.status.value
-    assert f"<b>{shown(done.metrics['auc'])}</b>" in panel.score.value
+    assert f"<b>{of_score('auc', done.metrics['auc'])}</b>" in panel.score.value
     assert ("too &lt;b&gt;large" in panel.status.value) == (status == "failed")
     assert (f'<i class="{status}"' in panel.status.value) == (status != "done")
 

@@ -14,7 +14,7 @@ import pytest
 
 import workbench as wb
 from tests.conftest import some_of
-from workbench._numbers import shown
+from workbench.plots.metrics import of_score
 from workbench.results import coefficients
 from workbench.results.coefficients import ranked
 from workbench.results.report import summary_rows
@@ -214,7 +214,7 @@ def told(result):
 
 def test_what_was_learnt_and_promised_is_said_in_two_lines_each(panel, done):
     said = html.unescape(panel.learnt.value)
-    assert f"<b>AUC {shown(done.metrics['auc'])}: public data</b>" in said
+    assert f"<b>AUC {of_score('auc', done.metrics['auc'])}: public data</b>" in said
     promised = html.unescape(panel.promised.value)
     assert "<b>epsilon 1, delta 0.001 per tumour</b>" in promised
     assert done.guarantee.in_brief() in promised
