@@ -22,14 +22,13 @@ import numpyro
 import numpyro.distributions as dist
 
 from workbench import _validate
-from workbench.data.columns import Boolean, Categorical, Numeric
+from workbench.data.columns import Boolean, Categorical, Column, Numeric
 from workbench.models.model import CellTable, Model
 from workbench.posterior.cell_tree import Cells
 from workbench.posterior.joint_cells import LARGEST
 
 if TYPE_CHECKING:
     from workbench.data import Dataset
-    from workbench.data.columns import Column
 
 __all__ = ["cells_of", "codes_of", "in_order", "mixed_table"]
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from workbench import _validate
-from workbench.data.schema import Boolean, Categorical, Numeric
+from workbench.data.schema import Boolean, Categorical, Column, Numeric
 from workbench.models.model import CellTable
 from workbench.results.effects import Effects, interval_table
 
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
     from matplotlib.figure import Figure
 
-    from workbench.data.schema import Column
     from workbench.results.fit_result import FitResult
 
 __all__ = ["survival"]
