@@ -187,9 +187,7 @@ def comparison_figure(table: pd.DataFrame, title: str) -> Figure:
     3.1 inches.
     """
     figure = new_figure(7.5, 3.1)
-    axes = dress(
-        figure.add_subplot(), "", "epsilon (each row under its own neighbouring relation)"
-    )
+    axes = dress(figure.add_subplot(), "", "epsilon (each row under its own neighbouring relation)")
     cases = list(dict.fromkeys(zip(table["sampler"], table["relation"], strict=True)))
     positions = {case: len(cases) - 1 - number for number, case in enumerate(cases)}
     for accountant, (colour, marker, words) in _ACCOUNTANTS.items():
