@@ -62,9 +62,8 @@ def _levels_of(name: str, column: Column, bins: Bins) -> dict[str, Any]:
 def _of_numbers(name: str, column: Numeric, bins: Bins) -> dict[str, Any]:
     chosen = bins if isinstance(bins, int) else bins.get(name, _BINS)
     ends = _ends(column, chosen) if isinstance(chosen, int) else _inner_ends(name, column, chosen)
-    reach = column.high / 2 - column.low / 2
-    scaled = (np.array(ends) - column.middle) / reach
-    nearest = scaled[1:-1] - 0.5 / reach if column.whole else scaled[:-2]
+    scaled = (np.array(ends) - column.middle) / column.reach
+    nearest = scaled[1:-1] - 0.5 / column.reach if column.whole else scaled[:-2]
     if np.any(np.float32(nearest) >= np.float32(scaled[1:-1])):
         raise _validate.ArgumentError(
             f"bins[{name!r}]",
