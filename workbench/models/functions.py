@@ -8,13 +8,11 @@ import functools
 import inspect
 import math
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from workbench import _validate
+from workbench.data import Dataset
 from workbench.models.model import Model, parameters_of
-
-if TYPE_CHECKING:
-    from workbench.data import Dataset
 
 __all__ = ["Arguments", "FunctionModel", "arguments_of", "from_function", "is_numpyro_model"]
 

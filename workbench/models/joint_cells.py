@@ -13,7 +13,7 @@ import functools
 import itertools
 import math
 from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -22,13 +22,11 @@ import numpyro
 import numpyro.distributions as dist
 
 from workbench import _validate
+from workbench.data import Dataset
 from workbench.data.columns import Boolean, Categorical, Column, Numeric
 from workbench.models.model import CellTable, Model
 from workbench.posterior.cell_tree import Cells
 from workbench.posterior.joint_cells import LARGEST
-
-if TYPE_CHECKING:
-    from workbench.data import Dataset
 
 __all__ = ["cells_of", "codes_of", "in_order", "mixed_table"]
 

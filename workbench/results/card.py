@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -14,9 +13,6 @@ from workbench import _html
 from workbench._numbers import count, fixed, places_for, upper
 from workbench.plots.metrics import in_words
 from workbench.results.entries import entry_names
-
-if TYPE_CHECKING:
-    from workbench.results.fit_result import FitResult
 
 __all__ = ["SEEDED", "card", "line"]
 

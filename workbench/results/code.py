@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from workbench.privacy.plan import without_flags_of_clip
-
-if TYPE_CHECKING:
-    from workbench.results.fit_result import FitResult
+from workbench.results.fit_result import FitResult
 
 __all__ = ["code_of"]
 

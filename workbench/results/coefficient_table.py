@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Hashable
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd

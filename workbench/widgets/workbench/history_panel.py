@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import ipywidgets as widgets
 
@@ -12,6 +12,7 @@ from workbench._numbers import count, duration, shown, upper
 from workbench._validate import ArgumentError
 from workbench.plots.metrics import of_score, score_name, words_of
 from workbench.privacy.guarantee import percent
+from workbench.results.fit_result import FitResult
 from workbench.widgets.kit import fields, markup
 from workbench.widgets.kit.presses import Presses
 
