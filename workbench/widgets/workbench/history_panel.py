@@ -12,7 +12,7 @@ from workbench._numbers import count, duration, shown, upper
 from workbench._validate import ArgumentError
 from workbench.plots.metrics import of_score, score_name, words_of
 from workbench.privacy.guarantee import percent
-from workbench.results.fit_result import FitResult
+from workbench.results import FitResult, load
 from workbench.widgets.kit import fields, markup
 from workbench.widgets.kit.presses import Presses
 
@@ -95,8 +95,6 @@ class HistoryPanel:
 
         :raises ArgumentError: naming ``folder``, if it holds no saved result.
         """
-        from workbench.results import load
-
         result = load(folder)
         self._opened.append(result)
         self.results.append(result)
