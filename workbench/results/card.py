@@ -14,7 +14,7 @@ from workbench._numbers import count, fixed, places_for, upper
 from workbench.plots.metrics import in_words
 from workbench.results.entries import entry_names
 
-__all__ = ["SEEDED", "card", "line"]
+__all__ = ["SEEDED", "card", "line", "quantities"]
 
 # whoever knows the seed, which may stand in the cell above
 SEEDED = "The noise of this fit follows from a seed: whoever knows it can take it off."
@@ -55,17 +55,17 @@ def card(result: FitResult) -> str:
                 _html.badge(result.metrics_label),
             )
         )
-    quantities = list(itertools.islice(_quantities(result), _ROWS))
-    if quantities:
+    shown = list(itertools.islice(quantities(result), _ROWS))
+    if shown:
         total = sum(int(np.prod(draws.shape[1:])) for draws in result.sorted_draws.values())
         blocks.append(
             _html.note(
                 "Posterior:",
-                f"{len(quantities)} of {count(total)} quantities",
+                f"{len(shown)} of {count(total)} quantities",
                 _html.badge(result.release_label),
             )
         )
-        facts = [(float(np.mean(draws)), float(np.std(draws, ddof=1))) for _, draws in quantities]
+        facts = [(float(np.mean(draws)), float(np.std(draws, ddof=1))) for _, draws in shown]
         decimals = places_for([spread for _, spread in facts])
         numbers = [
             [fixed(value, digits) for value in row]
@@ -73,8 +73,7 @@ def card(result: FitResult) -> str:
         ]
         mark = result.clipping_bias.of
         rows = [
-            [f"{name}{mark(name)}", *row]
-            for (name, _), row in zip(quantities, numbers, strict=True)
+            [f"{name}{mark(name)}", *row] for (name, _), row in zip(shown, numbers, strict=True)
         ]
         blocks.append(_html.table(["", "mean", "sd"], rows))
     if result.gradient_norms is not None:
@@ -90,7 +89,7 @@ def card(result: FitResult) -> str:
     return _html.box(*blocks)
 
 
-def _quantities(result: FitResult) -> Iterator[tuple[str, np.ndarray]]:
+def quantities(result: FitResult) -> Iterator[tuple[str, np.ndarray]]:
     """Name and draws of each coordinate of the posterior, as in ``FitResult.summary``."""
     for site, draws in result.sorted_draws.items():
         names = entry_names(site, result.coordinates.get(site), draws.shape[1:])
