@@ -128,7 +128,7 @@ def test_a_damaged_fit_is_refused_and_the_table_stays(done, tmp_path, monkeypatc
     panel = HistoryPanel()
     panel.folder.value = str(folder)
     assert "params.npz is damaged" in panel.folder.error
-    monkeypatch.setattr("workbench.widgets.workbench.history_panel.load", lambda folder: 1 / 0)
+    monkeypatch.setattr("workbench.results.load", lambda folder: 1 / 0)
     panel.folder.value = str(tmp_path)
     assert "cannot be opened: ZeroDivisionError" in html.unescape(panel.folder.error)
     assert panel.results == []

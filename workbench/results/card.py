@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -14,7 +15,10 @@ from workbench._numbers import count, fixed, places_for, upper
 from workbench.plots.metrics import in_words
 from workbench.results.entries import entry_names
 
-__all__ = ["SEEDED", "card", "line", "quantities"]
+if TYPE_CHECKING:
+    from workbench.results.fit_result import FitResult
+
+__all__ = ["SEEDED", "card", "line"]
 
 # whoever knows the seed, which may stand in the cell above
 SEEDED = "The noise of this fit follows from a seed: whoever knows it can take it off."
@@ -55,17 +59,17 @@ def card(result: FitResult) -> str:
                 _html.badge(result.metrics_label),
             )
         )
-    shown = list(itertools.islice(quantities(result), _ROWS))
-    if shown:
+    quantities = list(itertools.islice(_quantities(result), _ROWS))
+    if quantities:
         total = sum(int(np.prod(draws.shape[1:])) for draws in result.sorted_draws.values())
         blocks.append(
             _html.note(
                 "Posterior:",
-                f"{len(shown)} of {count(total)} quantities",
+                f"{len(quantities)} of {count(total)} quantities",
                 _html.badge(result.release_label),
             )
         )
-        facts = [(float(np.mean(draws)), float(np.std(draws, ddof=1))) for _, draws in shown]
+        facts = [(float(np.mean(draws)), float(np.std(draws, ddof=1))) for _, draws in quantities]
         decimals = places_for([spread for _, spread in facts])
         numbers = [
             [fixed(value, digits) for value in row]
@@ -73,7 +77,8 @@ def card(result: FitResult) -> str:
         ]
         mark = result.clipping_bias.of
         rows = [
-            [f"{name}{mark(name)}", *row] for (name, _), row in zip(shown, numbers, strict=True)
+            [f"{name}{mark(name)}", *row]
+            for (name, _), row in zip(quantities, numbers, strict=True)
         ]
         blocks.append(_html.table(["", "mean", "sd"], rows))
     if result.gradient_norms is not None:
@@ -89,7 +94,7 @@ def card(result: FitResult) -> str:
     return _html.box(*blocks)
 
 
-def quantities(result: FitResult) -> Iterator[tuple[str, np.ndarray]]:
+def _quantities(result: FitResult) -> Iterator[tuple[str, np.ndarray]]:
     """Name and draws of each coordinate of the posterior, as in ``FitResult.summary``."""
     for site, draws in result.sorted_draws.items():
         names = entry_names(site, result.coordinates.get(site), draws.shape[1:])

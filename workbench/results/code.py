@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from workbench.models import registry
 from workbench.privacy.plan import without_flags_of_clip
-from workbench.results.fit_result import FitResult
+
+if TYPE_CHECKING:
+    from workbench.results.fit_result import FitResult
 
 __all__ = ["code_of"]
 
@@ -71,7 +72,7 @@ def code_of(result: FitResult) -> str:
         for name, value in explicit.items()
         if name not in _DEFAULTS or value != _DEFAULTS[name]
     }
-    if result.model not in registry.BUILDERS and not explicit.get("look"):
+    if result.model not in BUILDERS and not explicit.get("look"):
         explicit.pop("look", None)  # only a formula looks by default
     texts = {name: repr(value) for name, value in explicit.items()}
     if result.data["scales"] and not settings["look"]:
@@ -123,9 +124,9 @@ def _model(result: FitResult) -> list[str]:
         learned = ("marginals",) if result.settings["look"] else ()
         options = {name: v for name, v in result.model_options.items() if name not in learned}
         return [f"model = wb.models.{result.model}({', '.join(_keywords(options))})"]
-    if result.model not in registry.names():
+    if result.model not in models.names():
         return [f"model = ...  # the model {result.model!r}, which is not in the gallery"]
-    defaults = registry.get(result.model).options
+    defaults = models.get(result.model).options
     changed = {
         name: value
         for name, value in result.model_options.items()

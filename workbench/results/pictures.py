@@ -93,7 +93,10 @@ def _clipping(result: FitResult, data: Dataset | None) -> Figure:
 
 def _pairs(result: FitResult, data: Dataset | None) -> Figure:
     """Pairs of the scalars whose means are most posterior standard deviations away from zero."""
-    scalars = dict(quantities(result))
+    scalars: dict[str, np.ndarray] = {}
+    for name, value in result.sorted_draws.items():
+        names = entry_names(name, result.coordinates.get(name), value.shape[1:])
+        scalars |= dict(zip(names, value.reshape(len(value), -1).T, strict=True))
     size = {name: abs(draws.mean()) / (draws.std() or 1.0) for name, draws in scalars.items()}
     chosen = sorted(size, key=size.__getitem__, reverse=True)[:_PAIRS]
     made = result.posterior_kind == "variational" and description.draws_are_independent(result)

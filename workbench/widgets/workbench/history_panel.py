@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import ipywidgets as widgets
 
@@ -12,7 +12,6 @@ from workbench._numbers import count, duration, shown, upper
 from workbench._validate import ArgumentError
 from workbench.plots.metrics import of_score, score_name, words_of
 from workbench.privacy.guarantee import percent
-from workbench.results import FitResult, load
 from workbench.widgets.kit import fields, markup
 from workbench.widgets.kit.presses import Presses
 
@@ -95,6 +94,8 @@ class HistoryPanel:
 
         :raises ArgumentError: naming ``folder``, if it holds no saved result.
         """
+        from workbench.results import load
+
         result = load(folder)
         self._opened.append(result)
         self.results.append(result)
