@@ -47,6 +47,13 @@ def test_masks_cancel_in_the_total():
     assert not any((part == x).any() for part, x in zip(parts, sums, strict=True))
 
 
+def test_each_round_has_masks_of_its_own():
+    parts = [Masks.of(PLAN, secret, KEYS, place) for place, secret in enumerate(SECRETS)]
+    rounds = [[part.at(number, 8) for part in parts] for number in range(3)]
+    assert len({words[0].tobytes() for words in rounds}) == 3
+    assert not np.sum(rounds, axis=1, dtype=np.uint32).any()
+
+
 def unlikely(*words):
     """Whether the joint law of the upper four bits of words is not uniform, by a chi-squared test
     with a false alarm of ``FALSE_ALARM``.

@@ -198,20 +198,34 @@ class PrivateStep:
         def release(loss: RecordLoss, u: Any) -> Release:
             return self._release_at(loss, u, state, records, draws, hyper)
 
-        return self.advanced(state, draws, hyper, release)
+        return self._advanced(state, draws, hyper, release)
 
     def advanced(
+        self,
+        state: DPVIState,
+        base_noise: jax.Array,
+        total: Any,
+        counts: jax.Array | None,
+        hyper: Hyperparameters,
+    ) -> DPVIState:
+        """One step of the optimiser on a noised sum from elsewhere.
+
+        :param base_noise: of the ``draws`` that ``point`` had.
+        :param total: the noised sum of clipped gradients at that point, a pytree like it.
+        :param counts: noised counts of their norms, as of ``Release``.
+        """
+        drawn: Any = None  # where the sum comes from
+        draws = Draws(drawn, None, base_noise)
+        return self._advanced(state, draws, hyper, lambda loss, u: Release(u, total, counts))
+
+    def _advanced(
         self,
         state: DPVIState,
         draws: Draws,
         hyper: Hyperparameters,
         release: Callable[[RecordLoss, Any], Release],
     ) -> DPVIState:
-        """One step of the optimiser on a release that may come from elsewhere.
-
-        :param draws: of which it takes the base noise alone.
-        :param release: ``release(loss, u)`` with noised sums of clipped gradients of ``loss`` at u.
-        """
+        """One step of the optimiser on what ``release(loss, u)`` returns."""
         model = self._model_with(hyper)
         released: list[Release] = []
 

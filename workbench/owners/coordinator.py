@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import jax.numpy as jnp
 import numpy as np
 
 from workbench._schema import listed, number, record, text, whole
@@ -139,8 +140,9 @@ def _require_possible(plan: Plan, side: Agreement, units: np.ndarray) -> None:
     masks do not cancel.
     """
     mechanism, level = side.step.mechanism, side.grid["level"]
+    sigma = jnp.float32(mechanism.noise_multiplier)
     in_all = plan.shares.in_all(side.privacy.mechanism)
-    of_record = float(mechanism.whole_spacings(mechanism.noise_multiplier, level)) + 1
+    of_record = float(mechanism.whole_spacings(sigma, level)) + 1
     largest = 1.01 * of_record * (plan.num_records + _FAR * in_all.noise_multiplier)
     if np.any(np.abs(units) > largest):
         raise ArgumentError(

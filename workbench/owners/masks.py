@@ -100,6 +100,9 @@ def code(plan: Plan | str | Path, keys: Iterable[str | Path]) -> str:
     return " ".join(digits[start : start + 4] for start in range(0, 32, 4))
 
 
+_stream = jax.jit(stream, static_argnums=2)
+
+
 class Masks(NamedTuple):
     """What an owner adds to its sums; over all owners it adds up to 0 modulo 2^32 in each round.
 
@@ -127,7 +130,7 @@ class Masks(NamedTuple):
         """The mask of round ``number`` (from 0), uint32[size]."""
         total = np.zeros(size, np.uint32)
         for partner, key in self.streams.items():
-            words = np.asarray(stream(key, number, size), np.uint32)
+            words = np.asarray(_stream(key, np.int32(number), size), np.uint32)
             total = total + words if self.position < partner else total - words
         return total
 

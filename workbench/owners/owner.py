@@ -18,6 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from workbench import _folders, _validate
+from workbench._compiler import compiler_options
 from workbench._keys import make_key as make_secret
 from workbench._keys import read_key
 from workbench._validate import ArgumentError
@@ -242,11 +243,25 @@ class Ready:
         return {**content, "checksum": files.digest_of(content)}
 
 
+def flat_point(
+    step: PrivateStep, state: DPVIState, hyper: Hyperparameters
+) -> tuple[jax.Array, Callable[[jax.Array], Any]]:
+    """(u of zeros as a vector, what makes the pytree u of a vector)."""
+
+    def point(state: DPVIState) -> Any:
+        return step.point(state, step.draw(state.key, state.step, hyper), hyper)
+
+    shapes = jax.eval_shape(point, state)
+    return jax.flatten_util.ravel_pytree(
+        jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
+    )
+
+
 @dataclass(eq=False, repr=False)
 class OwnSums:
     """The noised sums of one owner's records.
 
-    :param start: where gradients are taken before the first step, float[p].
+    :param start: a point where gradients may be taken, 0, float[p].
     """
 
     start: np.ndarray
@@ -266,11 +281,7 @@ class OwnSums:
         size = step.sampler.num_records  # without what ``agreement`` fills up with
         records = tuple(array[:size] for array in spec.placed_records())
         state = step.init(key_from_seed(0), hyper, step.model.initial)
-
-        def point(state: DPVIState) -> Any:
-            return step.point(state, step.draw(state.key, state.step, hyper), hyper)
-
-        start, restored = jax.flatten_util.ravel_pytree(jax.jit(point)(state))
+        start, restored = flat_point(step, state, hyper)
 
         def total(
             u: jax.Array, state: DPVIState, records: Record
@@ -281,7 +292,8 @@ class OwnSums:
             units = jax.flatten_util.ravel_pytree([on_grid.units for on_grid in on_grids])[0]
             return units, [on_grid.spacing for on_grid in on_grids]
 
-        program = jax.jit(total).lower(start, state, records).compile()
+        options = compiler_options(spec.device.platform, step.noise_size)
+        program = jax.jit(total).lower(start, state, records).compile(options)
         return cls(np.asarray(start), step, hyper, records, program)
 
     def begin(self, key: jax.Array) -> None:

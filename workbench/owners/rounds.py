@@ -7,6 +7,7 @@ A round is one step of DP-VI, so all that a fit has besides its steps is that of
 from __future__ import annotations
 
 import base64
+import functools
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -24,13 +25,12 @@ from workbench._compiler import StoppedError
 from workbench._validate import ArgumentError
 from workbench.fitting.fits import begun
 from workbench.fitting.prepared import PreparedFit
-from workbench.inference._release import Release
-from workbench.inference.compiling import Compilation, Compiling
+from workbench.inference.compiling import Compilation, Compiling, jit_seldom_called
 from workbench.inference.state import DPVIState, Hyperparameters
 from workbench.inference.training import Snapshot
 from workbench.owners import files
 from workbench.owners.coordinator import Part, total
-from workbench.owners.owner import Ready
+from workbench.owners.owner import Ready, flat_point
 from workbench.owners.planning import Agreement, Plan, agreement, as_plan
 from workbench.owners.transport import Channel, listening
 from workbench.privacy.guarantee import Guarantee
@@ -42,6 +42,7 @@ PORT = 8920
 _PATIENCE = 300.0  # seconds
 _FAR = 2**20
 _STOPPED = "the coordinator stopped."
+_GOODBYE = 5.0
 _LOOKS = 0.2  # seconds between two looks at whether to stop
 _JOINING = _schema.record({"plan": _schema.text(), "owner": _schema.text(), "keys": _schema.text()})
 _REPLY = _schema.record(
@@ -82,6 +83,7 @@ class Meeting:
         self._parts: dict[str, Part] = {}
         self._round = -1  # whose sums are asked for
         self._end = ""
+        self._told: set[str] = set()  # those who know that it has ended
 
     def receive(self, message: bytes) -> tuple[str, Reply]:
         """(whose message it is, the reply once there is one).
@@ -89,11 +91,11 @@ class Meeting:
         :raises ArgumentError: naming ``message``, for one that does not belong here now.
         """
         with self._change:
-            if self._end:
-                raise ArgumentError("message", None, f"comes late: {self._end}")
             owner = self._joined(message) if self._round < 0 else self._answered(message)
             reply: Reply = Future()
             self._waiting[owner] = reply
+            if self._end:
+                self._reply({"round": 0, "point": "", "rung": 0, "end": self._end})
             self._change.notify_all()
         return owner, reply
 
@@ -129,14 +131,18 @@ class Meeting:
 
     def leave(self, owner: str) -> None:
         """Note that an owner is gone: the fit ends."""
+        self._told.add(owner)
         self.close(f"{owner} left{self._in_round()}, and without its sums there is no result.")
 
     def gather(self) -> None:
         """Wait for all owners.
 
-        :raises StoppedError: if it is to stop. :raises OwnersError: if one of them leaves.
+        :raises OwnersError: if one of them leaves, or it is to stop.
         """
-        self._wait_for(self._keys, None)
+        try:
+            self._wait_for(self._keys, None)
+        except StoppedError:
+            raise OwnersError("stopped before all owners had joined.") from None
 
     def total_of(self, number: int, point: np.ndarray, rung: int) -> list[np.ndarray]:
         """The noised sums of round ``number``, of gradients at ``point``, over all records.
@@ -162,9 +168,18 @@ class Meeting:
                 self._reply({"round": 0, "point": "", "rung": 0, "end": self._end})
                 self._change.notify_all()
 
+    def say_goodbye(self) -> None:
+        """Wait a moment for owners that still compute, so that they learn why there is no more."""
+        until = time.monotonic() + _GOODBYE
+        with self._change:
+            while self._told < self._keys.keys() and time.monotonic() < until:
+                self._change.wait(_LOOKS)
+
     def _reply(self, content: Mapping[str, Any]) -> None:
         for reply in self._waiting.values():
             reply.set_result(files.text_with("question", content))
+        if self._end:
+            self._told.update(self._waiting)
         self._waiting.clear()
 
     def _wait_for(self, arrived: Mapping[str, object], until: float | None) -> None:
@@ -226,42 +241,44 @@ def coordinate(
                 meeting.close("done" if last.status == "done" else last.message)
         finally:
             meeting.close(_STOPPED)
+            meeting.say_goodbye()
     return prepared.result()
 
 
 def _compiled(prepared: PreparedFit, meeting: Meeting) -> Compiling:
     """Steps of ``prepared`` on the totals of ``meeting``."""
-    step, hyper = prepared.step, prepared.hyper
-    _, start = prepared.on_device
+    step = prepared.step
+    flat, restored = flat_point(step, prepared.state, prepared.hyper)
+    compiled = functools.partial(
+        jit_seldom_called, device=prepared.device, noise_size=step.noise_size
+    )
 
-    def point(state: DPVIState, hyper: Hyperparameters) -> Any:
-        return step.point(state, step.draw(state.key, state.step, hyper), hyper)
-
-    flat, restored = jax.flatten_util.ravel_pytree(jax.jit(point)(start, hyper))
-
-    @jax.jit
-    def question(state: DPVIState, hyper: Hyperparameters) -> tuple[jax.Array, Any]:
-        rung = None if state.moments is None else state.moments.rung
-        return jax.flatten_util.ravel_pytree(point(state, hyper))[0], 0 if rung is None else rung
-
-    @jax.jit
-    def advanced(state: DPVIState, released: list[jax.Array], hyper: Hyperparameters) -> DPVIState:
+    def question(state: DPVIState, hyper: Hyperparameters) -> tuple[jax.Array, Any, jax.Array]:
         draws = step.draw(state.key, state.step, hyper)
+        rung = None if state.moments is None else state.moments.rung
+        u = jax.flatten_util.ravel_pytree(step.point(state, draws, hyper))[0]
+        return u, 0 if rung is None else rung, draws.base_noise
+
+    def advanced(
+        state: DPVIState,
+        base_noise: jax.Array,
+        released: list[jax.Array],
+        hyper: Hyperparameters,
+    ) -> DPVIState:
         summed, *counts = released
-        return step.advanced(
-            state,
-            draws,
-            hyper,
-            lambda loss, u: Release(u, restored(summed), counts[0] if counts else None),
-        )
+        of_norms = counts[0] if counts else None
+        return step.advanced(state, base_noise, restored(summed), of_norms, hyper)
+
+    ask, advance = compiled(question), compiled(advanced)
 
     def chunk(
         state: DPVIState, records: Any, limit: jax.Array, hyper: Hyperparameters
     ) -> DPVIState:
         for number in range(int(state.step), int(limit)):
-            u, rung = question(state, hyper)
+            u, rung, base_noise = ask(state, hyper)
             released = meeting.total_of(number, np.asarray(u), int(rung))
-            state = advanced(state, [jnp.asarray(x, flat.dtype) for x in released], hyper)
+            arrays = [jnp.asarray(array, flat.dtype) for array in released]
+            state = advance(state, base_noise, arrays, hyper)
         return state
 
     lowered: Future[Any] = Future()
@@ -303,13 +320,25 @@ def answer(
         allow it: then no sum has left.
     :raises OwnersError: if the fit ended before its last round, saying why.
     """
-    agreed = as_plan(plan)
-    ready = Ready.of(agreed, owner, data, keys, name)
-    greeting = {"plan": agreed.digest, "owner": owner, "keys": ready.keys}
+    ready = Ready.of(as_plan(plan), owner, data, keys, name)
+    return answered(ready, server, certificate, ledger, over_cap, on_round)
+
+
+def answered(
+    ready: Ready,
+    server: str,
+    certificate: str | Path | None,
+    ledger: Any,
+    over_cap: str | None,
+    on_round: Callable[[int], Any],
+) -> Guarantee:
+    """As ``answer``, by an owner that is ready."""
+    rounds = ready.plan.rounds
+    greeting = {"plan": ready.plan.digest, "owner": ready.owner, "keys": ready.keys}
     with Channel.to(server, certificate, files.text_with("greeting", greeting)) as channel:
         question = _asked(channel.greet())
         with ready.charged(ledger, over_cap) as sums:
-            for number in range(agreed.rounds):
+            for number in range(rounds):
                 if question["end"] or question["round"] != number:
                     raise OwnersError(question["end"] or "the coordinator skipped a round.")
                 words = base64.b64decode(question["point"])

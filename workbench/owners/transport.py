@@ -24,6 +24,7 @@ from workbench.owners.files import MOST_BYTES
 __all__ = ["Channel", "Receiver", "listening"]
 
 _REFUSED = 409
+_FLUSHES = 0.1  # seconds, for the last replies
 
 
 class Receiver(Protocol):
@@ -84,6 +85,7 @@ def listening(
         ready.set_result(asyncio.get_running_loop())
         await stop.wait()
         server.stop()
+        await asyncio.sleep(_FLUSHES)
         await server.close_all_connections()
 
     thread = threading.Thread(target=lambda: asyncio.run(serve()), daemon=True)
