@@ -1,0 +1,206 @@
+"""How messages of owners come to the coordinator: requests over HTTPS, of which the reply to one is
+the question of the next round. Tornado and HTTPX do it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import importlib
+import ipaddress
+import ssl
+import threading
+from collections.abc import Iterator
+from concurrent.futures import Future
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Protocol
+from urllib.parse import urlsplit
+
+from workbench import _validate
+from workbench._validate import ArgumentError
+from workbench.owners.files import MOST_BYTES
+
+__all__ = ["Channel", "Receiver", "listening"]
+
+_REFUSED = 409
+_FLUSHES = 0.1  # seconds, for the last replies
+
+
+class Receiver(Protocol):
+    """What takes messages in, from threads of the server."""
+
+    def receive(self, message: bytes) -> tuple[str, Future[str]]:
+        """(whose message it is, the reply once there is one). :raises ArgumentError: if refused."""
+
+    def dismiss(self, message: bytes) -> None:
+        """Take in that an owner goes. :raises ArgumentError: if refused."""
+
+    def leave(self, owner: str) -> None:
+        """Note that the connection of an owner ended while it waited."""
+
+
+@contextlib.contextmanager
+def listening(
+    receiver: Receiver,
+    host: str,
+    port: int,
+    certificate: str | Path | None,
+    private_key: str | Path | None,
+) -> Iterator[None]:
+    """A server that hands messages to ``receiver``, in a thread of its own.
+
+    :param certificate: PEM file of its TLS certificate, and ``private_key`` its key; none where
+        only this machine can reach it.
+    :raises ArgumentError: naming the argument and its value.
+    """
+    number = _validate.integer("port", port, at_least=1, at_most=65535)
+    context = None
+    if certificate is not None:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        try:
+            context.load_cert_chain(certificate, private_key)
+        except OSError as error:
+            reason = f"cannot be used as a TLS certificate with its key ({error})."
+            raise ArgumentError("certificate", str(certificate), reason) from None
+    elif not _is_here(host):
+        raise ArgumentError(
+            "certificate", None, f"is needed to listen at {host}, which others can reach."
+        )
+    ready: Future[asyncio.AbstractEventLoop] = Future()
+    stop = asyncio.Event()
+
+    async def serve() -> None:
+        import tornado.httpserver
+
+        server = tornado.httpserver.HTTPServer(
+            _application(receiver), ssl_options=context, max_buffer_size=MOST_BYTES
+        )
+        try:
+            server.listen(number, host)
+        except OSError as error:
+            reason = f"cannot be listened at ({error.strerror})."
+            ready.set_exception(ArgumentError("port", f"{host}:{number}", reason))
+            return
+        ready.set_result(asyncio.get_running_loop())
+        await stop.wait()
+        server.stop()
+        await asyncio.sleep(_FLUSHES)
+        await server.close_all_connections()
+
+    thread = threading.Thread(target=lambda: asyncio.run(serve()), daemon=True)
+    thread.start()
+    loop = ready.result()
+    try:
+        yield
+    finally:
+        loop.call_soon_threadsafe(stop.set)
+        thread.join()
+
+
+def _application(receiver: Receiver) -> Any:
+    import tornado.web
+
+    class Handler(tornado.web.RequestHandler):
+        owner = ""
+
+        async def delete(self) -> None:
+            with self._refusing():
+                receiver.dismiss(self.request.body)
+
+        async def post(self) -> None:
+            with self._refusing():
+                self.owner, reply = receiver.receive(self.request.body)
+                text = await asyncio.wrap_future(reply)
+                self.owner = ""
+                self.finish(text)
+
+        @contextlib.contextmanager
+        def _refusing(self) -> Iterator[None]:
+            try:
+                yield
+            except ArgumentError as error:
+                self.set_status(_REFUSED)
+                self.finish(str(error))
+
+        def on_connection_close(self) -> None:
+            if self.owner:
+                receiver.leave(self.owner)
+
+    return tornado.web.Application([("/", Handler)], log_function=lambda handler: None)
+
+
+class Channel:
+    """An owner's connection to the coordinator. If it ends with an error, it says so there.
+
+    :param client: of HTTPX. :param greeting: who speaks.
+    """
+
+    def __init__(self, client: Any, greeting: str) -> None:
+        self._client, self._greeting = client, greeting
+
+    @classmethod
+    def to(cls, server: str, certificate: str | Path | None, greeting: str) -> Channel:
+        """One to the coordinator at ``server``.
+
+        :param certificate: PEM file of the authority that is trusted; by default those of the
+            machine.
+        :raises ArgumentError: naming the argument and its value.
+        """
+        httpx = importlib.import_module("httpx")
+        address = urlsplit(_validate.text("server", server))
+        if address.scheme not in ("http", "https") or not address.hostname:
+            reason = 'must be an address, such as "https://coordinator.example:8920".'
+            raise ArgumentError("server", server, reason)
+        if address.scheme == "http" and not _is_here(address.hostname):
+            reason = "is on another machine: its address must begin with https."
+            raise ArgumentError("server", server, reason)
+        try:
+            context = ssl.create_default_context(cafile=certificate)
+        except OSError as error:
+            reason = f"cannot be used to check the coordinator's certificate ({error})."
+            raise ArgumentError("certificate", str(certificate), reason) from None
+        return cls(httpx.Client(base_url=server, verify=context, timeout=None), greeting)
+
+    def greet(self) -> str:
+        """The reply to the greeting. :raises ArgumentError: as ``send``."""
+        return self.send(self._greeting)
+
+    def send(self, message: str) -> str:
+        """The reply to a message.
+
+        :raises ArgumentError: naming ``server``, if it cannot be reached or refuses the message.
+        """
+        try:
+            reply = self._client.post("/", content=message)
+        except importlib.import_module("httpx").HTTPError as error:
+            reason = f"cannot be reached, or ended the connection ({error})."
+            raise ArgumentError("server", str(self._client.base_url), reason) from None
+        if reply.status_code != 200:
+            reason = f"refused the message: {reply.text}"
+            raise ArgumentError("server", str(self._client.base_url), reason)
+        return str(reply.text)
+
+    def __enter__(self) -> Channel:
+        """The same, until it is closed."""
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Close it; after an error the coordinator gets to know that the owner is gone."""
+        if kind is not None:
+            with contextlib.suppress(Exception):
+                self._client.request("DELETE", "/", content=self._greeting, timeout=5)
+        self._client.close()
+
+
+def _is_here(host: str) -> bool:
+    """Whether only this machine can reach an address."""
+    try:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
