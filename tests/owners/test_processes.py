@@ -3,7 +3,6 @@
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -13,7 +12,7 @@ import pytest
 
 import workbench as wb
 from tests.owners.test_owners import OWNERS, SCHEMA, TABLES
-from tests.owners.test_rounds import a_port
+from tests.owners.test_rounds import a_port, listens
 from workbench.ledger.ledger import Ledger
 
 pytestmark = pytest.mark.integration
@@ -95,11 +94,6 @@ def in_rounds(place):
         time.sleep(0.1)
     yield place, port, coordinator
     coordinator.kill()
-
-
-def listens(port):
-    with socket.socket() as probe:
-        return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
 def test_processes_that_never_met_fit_in_rounds(in_rounds):

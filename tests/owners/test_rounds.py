@@ -20,10 +20,11 @@ from tests.conftest import SHARED_STATE
 from workbench.inference import norm_counts
 from workbench.ledger.ledger import CapError, Ledger
 from workbench.noise.chacha20 import new_key
-from workbench.owners import files, rounds
+from workbench.owners import files, transport
 from workbench.owners.owner import OwnSums, Ready
 from workbench.owners.planning import agreement
 from workbench.owners.rounds import Meeting, OwnersError, answered
+from workbench.owners.transport import Channel
 
 pytestmark = pytest.mark.usefixtures("checked_models")
 
@@ -79,6 +80,17 @@ def readies(plan, folder, tables=TABLES):
     ]
 
 
+def listens(port):
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+def alone(ready, server):
+    """One owner answers here."""
+    with Channel.to(server, None) as channel:
+        return answered(ready, channel, False, None, lambda number: None)
+
+
 @contextlib.contextmanager
 def answering(owners, server, *, ledger=False, on_round=lambda number: None, **options):
     """The outcomes of owners that answer from threads, by their place."""
@@ -86,15 +98,17 @@ def answering(owners, server, *, ledger=False, on_round=lambda number: None, **o
 
     def of(place, ready):
         try:
-            certificate, over_cap = options.get("certificate"), None
-            outcomes[place] = answered(ready, server, certificate, ledger, over_cap, on_round)
+            with Channel.to(server, options.get("certificate")) as channel:
+                outcomes[place] = answered(ready, channel, ledger, None, on_round)
         except Exception as error:
             outcomes[place] = error
 
     threads = [threading.Thread(target=of, args=pair) for pair in enumerate(owners)]
 
     def begin():
-        time.sleep(0.3)  # for the server
+        until = time.monotonic() + 60
+        while not listens(int(server.rpartition(":")[2])) and time.monotonic() < until:
+            time.sleep(0.05)
         for thread in threads:
             thread.start()
 
@@ -458,24 +472,24 @@ def test_a_cap_that_does_not_allow_it_ends_the_fit_before_a_sum_leaves(owners_of
 )
 def test_questions_out_of_turn_are_not_answered(one_owner, monkeypatch, reply, words):
     text = files.text_with("question", reply)
-    monkeypatch.setattr(rounds.Channel, "send", lambda channel, message: text)
+    monkeypatch.setattr(Channel, "send", lambda channel, message, until=0.0: text)
     with pytest.raises(OwnersError, match=words):
-        answered(one_owner, HERE.format(1), None, False, None, lambda number: None)
+        alone(one_owner, HERE.format(1))
     assert one_owner.sums._state is not None  # it was charged, and no sum was made
 
 
 def test_a_round_too_many_is_not_answered(one_owner, monkeypatch):
     asked = []
 
-    def send(channel, message):
+    def send(channel, message, until=0.0):
         number = len(asked)
         asked.append(message)
         point = encoded(np.zeros(2, "<f4").view("<u4"))
         return files.text_with("question", {"round": number, "point": point, "rung": 0, "end": ""})
 
-    monkeypatch.setattr(rounds.Channel, "send", send)
+    monkeypatch.setattr(Channel, "send", send)
     with pytest.raises(OwnersError, match="more rounds than planned"):
-        answered(one_owner, HERE.format(1), None, False, None, lambda number: None)
+        alone(one_owner, HERE.format(1))
     assert len(asked) == 1 + 6
 
 
@@ -489,12 +503,13 @@ def test_a_round_too_many_is_not_answered(one_owner, monkeypatch):
 )
 def test_servers_that_cannot_be_trusted_are_refused(one_owner, server, words):
     with pytest.raises(wb.ArgumentError, match=words):
-        answered(one_owner, server, None, False, None, lambda number: None)
+        alone(one_owner, server)
 
 
-def test_a_coordinator_that_is_not_there_is_said(one_owner):
+def test_a_coordinator_that_is_not_there_is_said(one_owner, monkeypatch):
+    monkeypatch.setattr(transport, "_EARLY", 0.6)
     with pytest.raises(wb.ArgumentError, match="cannot be reached"):
-        answered(one_owner, HERE.format(a_port()), None, False, None, lambda number: None)
+        alone(one_owner, HERE.format(a_port()))
 
 
 def test_others_may_reach_a_coordinator_by_tls_alone(plan):

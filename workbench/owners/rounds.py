@@ -32,7 +32,7 @@ from workbench.owners import files
 from workbench.owners.coordinator import Part, total
 from workbench.owners.owner import Ready, flat_point
 from workbench.owners.planning import Agreement, Plan, agreement, as_plan
-from workbench.owners.transport import Channel, listening
+from workbench.owners.transport import Channel, context_of, listening
 from workbench.privacy.guarantee import Guarantee
 from workbench.results import FitResult
 
@@ -58,7 +58,11 @@ Reply: TypeAlias = "Future[str]"
 
 
 class OwnersError(OSError):
-    """Why a fit of several owners ended before its last round."""
+    """Why a fit of several owners ended before its last round.
+
+    >>> issubclass(wb.owners.OwnersError, OSError)
+    True
+    """
 
 
 class Meeting:
@@ -215,6 +219,10 @@ def coordinate(
     who learns what. The ledgers of the owners have what it costs. If an owner leaves, it is that
     of the rounds until then, with the status "failed".
 
+    >>> wb.owners.coordinate("plan.json", host="0.0.0.0")
+    Traceback (most recent call last):
+    workbench._validate.ArgumentError: certificate=None: is needed to listen at ...
+
     :param plan: or its file.
     :param host: address to listen at; with another than this machine's own a certificate is needed.
     :param port: to listen at.
@@ -225,13 +233,14 @@ def coordinate(
     :raises ArgumentError: naming the argument and its value.
     :raises OwnersError: if there was no round, because an owner left.
     """
+    context = context_of(_validate.text("host", host), certificate, private_key)
     agreed = as_plan(plan)
     side = agreement(agreed)
     seconds = _validate.number("patience", patience, above=0)
     meeting = Meeting(agreed, side, seconds, _validate.function("stop", stop))
     prepared = begun(side.request, side.spec, side.privacy, side.spec.new_key())
     prepared.functions.steps = _compiled(prepared, meeting)
-    with listening(meeting, _validate.text("host", host), port, certificate, private_key):
+    with listening(meeting, host, port, context):
         try:
             meeting.gather()
             last = None
@@ -305,6 +314,10 @@ def answer(
     The ledger has the charge of all rounds before the first sum leaves, and keeps it whatever
     happens then. A plan is answered once: the secret key is deleted as it is used.
 
+    >>> wb.owners.answer("plan.json", "Bern", None, [], "http://coordinator.example:8920")
+    Traceback (most recent call last):
+    workbench._validate.ArgumentError: server='http://coordinator.example:8920': is ...
+
     :param plan: or its file. :param owner: as the plan names it. :param data: the owner's table.
     :param keys: the files that ``make_key`` wrote, of all owners.
     :param server: where the coordinator listens, such as "https://coordinator.example:8920";
@@ -320,14 +333,14 @@ def answer(
         allow it: then no sum has left.
     :raises OwnersError: if the fit ended before its last round, saying why.
     """
-    ready = Ready.of(as_plan(plan), owner, data, keys, name)
-    return answered(ready, server, certificate, ledger, over_cap, on_round)
+    with Channel.to(server, certificate) as channel:
+        ready = Ready.of(as_plan(plan), owner, data, keys, name)
+        return answered(ready, channel, ledger, over_cap, on_round)
 
 
 def answered(
     ready: Ready,
-    server: str,
-    certificate: str | Path | None,
+    channel: Channel,
     ledger: Any,
     over_cap: str | None,
     on_round: Callable[[int], Any],
@@ -335,17 +348,16 @@ def answered(
     """As ``answer``, by an owner that is ready."""
     rounds = ready.plan.rounds
     greeting = {"plan": ready.plan.digest, "owner": ready.owner, "keys": ready.keys}
-    with Channel.to(server, certificate, files.text_with("greeting", greeting)) as channel:
-        question = _asked(channel.greet())
-        with ready.charged(ledger, over_cap) as sums:
-            for number in range(rounds):
-                if question["end"] or question["round"] != number:
-                    raise OwnersError(question["end"] or "the coordinator skipped a round.")
-                words = base64.b64decode(question["point"])
-                summed = sums.at(number, np.frombuffer(words, "<f4"), question["rung"])
-                content = ready.content(number, summed)
-                question = _asked(channel.send(files.text_with("sum", content)))
-                on_round(number + 1)
+    question = _asked(channel.greet(files.text_with("greeting", greeting)))
+    with ready.charged(ledger, over_cap) as sums:
+        for number in range(rounds):
+            if question["end"] or question["round"] != number:
+                raise OwnersError(question["end"] or "the coordinator skipped a round.")
+            words = base64.b64decode(question["point"])
+            summed = sums.at(number, np.frombuffer(words, "<f4"), question["rung"])
+            content = ready.content(number, summed)
+            question = _asked(channel.send(files.text_with("sum", content)))
+            on_round(number + 1)
     if question["end"] != "done":
         raise OwnersError(question["end"] or "the coordinator asked for more rounds than planned.")
     return ready.side.guarantee

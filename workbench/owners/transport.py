@@ -10,6 +10,7 @@ import importlib
 import ipaddress
 import ssl
 import threading
+import time
 from collections.abc import Iterator
 from concurrent.futures import Future
 from pathlib import Path
@@ -21,9 +22,10 @@ from workbench import _validate
 from workbench._validate import ArgumentError
 from workbench.owners.files import MOST_BYTES
 
-__all__ = ["Channel", "Receiver", "listening"]
+__all__ = ["Channel", "Receiver", "context_of", "listening"]
 
 _REFUSED = 409
+_EARLY, _PAUSE = 15.0, 0.5  # seconds that an owner waits for the server, and between two tries
 _FLUSHES = 0.1  # seconds, for the last replies
 
 
@@ -40,21 +42,14 @@ class Receiver(Protocol):
         """Note that the connection of an owner ended while it waited."""
 
 
-@contextlib.contextmanager
-def listening(
-    receiver: Receiver,
-    host: str,
-    port: int,
-    certificate: str | Path | None,
-    private_key: str | Path | None,
-) -> Iterator[None]:
-    """A server that hands messages to ``receiver``, in a thread of its own.
+def context_of(
+    host: str, certificate: str | Path | None, private_key: str | Path | None
+) -> ssl.SSLContext | None:
+    """How a server at ``host`` is protected; None where only this machine can reach it.
 
-    :param certificate: PEM file of its TLS certificate, and ``private_key`` its key; none where
-        only this machine can reach it.
+    :param certificate: PEM file of its TLS certificate, and ``private_key`` its key.
     :raises ArgumentError: naming the argument and its value.
     """
-    number = _validate.integer("port", port, at_least=1, at_most=65535)
     context = None
     if certificate is not None:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -67,6 +62,19 @@ def listening(
         raise ArgumentError(
             "certificate", None, f"is needed to listen at {host}, which others can reach."
         )
+    return context
+
+
+@contextlib.contextmanager
+def listening(
+    receiver: Receiver, host: str, port: int, context: ssl.SSLContext | None
+) -> Iterator[None]:
+    """A server that hands messages to ``receiver``, in a thread of its own.
+
+    :param context: of ``context_of``.
+    :raises ArgumentError: naming ``port``.
+    """
+    number = _validate.integer("port", port, at_least=1, at_most=65535)
     ready: Future[asyncio.AbstractEventLoop] = Future()
     stop = asyncio.Event()
 
@@ -131,16 +139,17 @@ def _application(receiver: Receiver) -> Any:
 
 
 class Channel:
-    """An owner's connection to the coordinator. If it ends with an error, it says so there.
+    """An owner's connection to the coordinator. If it ends with an error after the greeting, it
+    says so there.
 
-    :param client: of HTTPX. :param greeting: who speaks.
+    :param client: of HTTPX.
     """
 
-    def __init__(self, client: Any, greeting: str) -> None:
-        self._client, self._greeting = client, greeting
+    def __init__(self, client: Any) -> None:
+        self._client, self._greeting = client, ""
 
     @classmethod
-    def to(cls, server: str, certificate: str | Path | None, greeting: str) -> Channel:
+    def to(cls, server: str, certificate: str | Path | None) -> Channel:
         """One to the coordinator at ``server``.
 
         :param certificate: PEM file of the authority that is trusted; by default those of the
@@ -160,20 +169,28 @@ class Channel:
         except OSError as error:
             reason = f"cannot be used to check the coordinator's certificate ({error})."
             raise ArgumentError("certificate", str(certificate), reason) from None
-        return cls(httpx.Client(base_url=server, verify=context, timeout=None), greeting)
+        return cls(httpx.Client(base_url=server, verify=context, timeout=None))
 
-    def greet(self) -> str:
-        """The reply to the greeting. :raises ArgumentError: as ``send``."""
-        return self.send(self._greeting)
+    def greet(self, greeting: str) -> str:
+        """The reply to a greeting, which says who speaks; a server that is not there yet is
+        awaited for a while. :raises ArgumentError: as ``send``.
+        """
+        self._greeting = greeting
+        return self.send(greeting, time.monotonic() + _EARLY)
 
-    def send(self, message: str) -> str:
+    def send(self, message: str, until: float = 0.0) -> str:
         """The reply to a message.
 
+        :param until: as of ``time.monotonic``, when it is no longer tried to reach the server.
         :raises ArgumentError: naming ``server``, if it cannot be reached or refuses the message.
         """
+        httpx = importlib.import_module("httpx")
         try:
             reply = self._client.post("/", content=message)
-        except importlib.import_module("httpx").HTTPError as error:
+        except httpx.HTTPError as error:
+            if isinstance(error, httpx.ConnectError) and time.monotonic() < until:
+                time.sleep(_PAUSE)
+                return self.send(message, until)
             reason = f"cannot be reached, or ended the connection ({error})."
             raise ArgumentError("server", str(self._client.base_url), reason) from None
         if reply.status_code != 200:
@@ -192,7 +209,7 @@ class Channel:
         traceback: TracebackType | None,
     ) -> None:
         """Close it; after an error the coordinator gets to know that the owner is gone."""
-        if kind is not None:
+        if kind is not None and self._greeting:
             with contextlib.suppress(Exception):
                 self._client.request("DELETE", "/", content=self._greeting, timeout=5)
         self._client.close()
