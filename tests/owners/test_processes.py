@@ -94,6 +94,7 @@ def in_rounds(place):
         time.sleep(0.1)
     yield place, port, coordinator
     coordinator.kill()
+    done(coordinator)
 
 
 def test_processes_that_never_met_fit_in_rounds(in_rounds):
@@ -114,6 +115,7 @@ def test_a_killed_owner_ends_the_rounds_of_all(in_rounds, monkeypatch):
     while not ledger.exists() and time.monotonic() < until:
         time.sleep(0.01)
     owners[2].send_signal(signal.SIGKILL)
+    done(owners[2])
     for owner in owners[:2]:
         code, out, err = done(owner)
         assert (code, out) == (1, "")

@@ -14,6 +14,7 @@ from workbench import _folders
 from workbench.cli import fit
 from workbench.cli.shell import (
     DONE,
+    FAILED,
     Options,
     Parser,
     add_all,
@@ -149,7 +150,7 @@ def add(commands: argparse._SubParsersAction[Parser]) -> None:
         action.add_argument("--out", metavar="FOLDER", help="folder to save the result in")
         add_json(action)
     runs = {key: _key, code: _code, summed: _sum, result: _fit}
-    runs |= {answers: _answer, waiting: _coordinate}
+    runs |= {answers: _until_end(_answer), waiting: _until_end(_coordinate)}
     for action, run in runs.items():
         action.set_defaults(run=run)
 
@@ -224,6 +225,21 @@ def _answer(arguments: argparse.Namespace) -> int:
     )
     print(guarantee.statement())
     return DONE
+
+
+def _until_end(run: Callable[[argparse.Namespace], int]) -> Callable[[argparse.Namespace], int]:
+    """``run``, which says in a sentence why the rounds ended."""
+
+    def to_the_end(arguments: argparse.Namespace) -> int:
+        from workbench.owners import OwnersError
+
+        try:
+            return run(arguments)
+        except OwnersError as error:
+            print(f"workbench owners: {error}", file=sys.stderr)
+            return FAILED
+
+    return to_the_end
 
 
 def _fit(arguments: argparse.Namespace) -> int:
