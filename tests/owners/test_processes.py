@@ -87,7 +87,9 @@ def in_rounds(place):
     for key in [started(place, name, "key", "steps.json", "--owner", name) for name in OWNERS]:
         assert done(key)[0] == 0
     port = a_port()
+    keys = [f"owner-{number}.key.json" for number in (1, 2, 3)]
     words = ["coordinate", "steps.json", "--port", str(port), "--json", "--patience", "30"]
+    words += ["--keys", *keys]
     coordinator = started(place, "coordinator", *words)
     until = time.monotonic() + 120
     while not listens(port) and time.monotonic() < until:

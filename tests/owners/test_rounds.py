@@ -70,6 +70,10 @@ def side(plan):
     return agreement(plan)
 
 
+def keys_in(folder):
+    return sorted(folder.glob("*.key.json"))
+
+
 def readies(plan, folder, tables=TABLES):
     """Owners that are ready, one after the other: models are traced by one thread at a time."""
     folder.mkdir(exist_ok=True)
@@ -130,7 +134,10 @@ def run(plan, tmp_path_factory):
         owners, port, steps = readies(plan, folder / "keys"), a_port(), []
         with answering(owners, HERE.format(port), ledger=None) as outcomes:
             result = wb.owners.coordinate(
-                plan, port=port, on_snapshot=lambda snapshot: steps.append(snapshot.step)
+                plan,
+                keys_in(folder / "keys"),
+                port=port,
+                on_snapshot=lambda snapshot: steps.append(snapshot.step),
             )
         spends = Ledger().spends()
         patch.setenv("WORKBENCH_STATE", SHARED_STATE)
@@ -267,7 +274,7 @@ class Played:
 
     def __init__(self, plan, side, **options):
         self.plan, self.side = plan, side
-        self.meeting = Meeting(plan, side, **{"patience": 0.5} | options)
+        self.meeting = Meeting(plan, side, "k", **{"patience": 0.5} | options)
 
     def greeting(self, owner, **changes):
         content = {"plan": self.plan.digest, "owner": owner, "keys": "k"} | changes
@@ -355,7 +362,7 @@ def test_a_greeting_that_does_not_belong_here_is_refused(played, message, words)
         (lambda played: played.sum_of("Bern", plan="0" * 64), "belongs to another plan"),
         (lambda played: played.sum_of("Aarhus"), "has answered round 1 already"),
         (lambda played: played.sum_of("Bern", number=1), "has answered round 2 already"),
-        (lambda played: played.sum_of("Bern", keys="other"), "other keys than it joined with"),
+        (lambda played: played.sum_of("Bern", keys="other"), "other keys than the coordinator"),
         (
             lambda played: played.sum_of("Bern").replace(b'"round": 0', b'"round": 7'),
             "was altered after it was written",
@@ -403,6 +410,9 @@ def test_sums_that_do_not_go_together_give_no_total(played, changes, words):
 def test_an_owner_that_goes_ends_the_fit_for_all(played):
     _, reply = played.meeting.receive(played.greeting("Aarhus"))
     played.meeting.receive(played.greeting("Bern"))
+    for stranger in (played.greeting("Cork"), played.greeting("Bern", keys="other")):
+        with pytest.raises(wb.ArgumentError):
+            played.meeting.dismiss(stranger)
     played.meeting.dismiss(played.greeting("Bern"))
     with pytest.raises(OwnersError, match="Bern left, and without its sums"):
         played.meeting.gather()
@@ -431,7 +441,7 @@ def one_owner(plan, tmp_path, monkeypatch):
     return ready
 
 
-def test_an_owner_that_fails_in_a_round_leaves_a_partial_result(owners_of, plan):
+def test_an_owner_that_fails_in_a_round_leaves_a_partial_result(owners_of, plan, tmp_path):
     def failing(number):
         if number == 3 and threading.current_thread() is chosen[0]:
             raise KeyError("a full disk")
@@ -444,7 +454,7 @@ def test_an_owner_that_fails_in_a_round_leaves_a_partial_result(owners_of, plan)
         failing(number)
 
     with answering(owners_of, HERE.format(port), on_round=note) as outcomes:
-        result = wb.owners.coordinate(plan, port=port)
+        result = wb.owners.coordinate(plan, keys_in(tmp_path / "keys"), port=port)
     assert result.status == "failed"
     assert "left in round" in result.message
     errors = list(outcomes.values())
@@ -458,7 +468,7 @@ def test_a_cap_that_does_not_allow_it_ends_the_fit_before_a_sum_leaves(owners_of
     dataset = ledger.add(spec.columns.dataset_id).number
     ledger.set_cap(dataset, 1.0, 1e-3, why="agreed")
     with answering(owners_of, HERE.format(port), ledger=ledger) as outcomes:
-        result = wb.owners.coordinate(plan, port=port)
+        result = wb.owners.coordinate(plan, keys_in(tmp_path / "keys"), port=port)
     assert isinstance(outcomes[1], CapError)
     assert (result.status, "Bern left in round 1 of 6" in result.message) == ("failed", True)
 
@@ -468,20 +478,22 @@ def test_a_cap_that_does_not_allow_it_ends_the_fit_before_a_sum_leaves(owners_of
     [
         ({"round": 3, "point": "", "rung": 0, "end": ""}, "skipped a round"),
         ({"round": 0, "point": "", "rung": 0, "end": "no more"}, "no more"),
+        ({"round": 0, "point": "AAAA", "rung": 0, "end": ""}, "a point of another size"),
+        ({"round": 0, "point": "AAAAAA==", "rung": 0, "end": ""}, "a point of another size"),
     ],
 )
 def test_questions_out_of_turn_are_not_answered(one_owner, monkeypatch, reply, words):
     text = files.text_with("question", reply)
-    monkeypatch.setattr(Channel, "send", lambda channel, message, until=0.0: text)
+    monkeypatch.setattr(Channel, "send", lambda channel, *message: text)
     with pytest.raises(OwnersError, match=words):
         alone(one_owner, HERE.format(1))
-    assert one_owner.sums._state is not None  # it was charged, and no sum was made
+    assert one_owner.sums._state is None  # nothing was charged
 
 
 def test_a_round_too_many_is_not_answered(one_owner, monkeypatch):
     asked = []
 
-    def send(channel, message, until=0.0):
+    def send(channel, message, *patience):
         number = len(asked)
         asked.append(message)
         point = encoded(np.zeros(2, "<f4").view("<u4"))
@@ -499,6 +511,8 @@ def test_a_round_too_many_is_not_answered(one_owner, monkeypatch):
         ("127.0.0.1:8920", "must be an address"),
         ("http://coordinator.example:8920", "must begin with https"),
         ("ftp://127.0.0.1", "must be an address"),
+        ("http://127.0.0.1:x", "must be an address"),
+        ("https://[bad", "must be an address"),
     ],
 )
 def test_servers_that_cannot_be_trusted_are_refused(one_owner, server, words):
@@ -512,9 +526,32 @@ def test_a_coordinator_that_is_not_there_is_said(one_owner, monkeypatch):
         alone(one_owner, HERE.format(a_port()))
 
 
+def test_what_is_not_encrypted_goes_through_no_proxy(one_owner, monkeypatch):
+    monkeypatch.setattr(transport, "_EARLY", 0.0)
+    with socket.socket() as proxy:
+        proxy.bind(("127.0.0.1", 0))
+        proxy.listen()
+        for name in ("HTTP_PROXY", "ALL_PROXY"):
+            monkeypatch.setenv(name, f"http://127.0.0.1:{proxy.getsockname()[1]}")
+        with pytest.raises(wb.ArgumentError, match="cannot be reached"):
+            alone(one_owner, HERE.format(a_port()))
+        proxy.setblocking(False)
+        with pytest.raises(BlockingIOError):
+            proxy.accept()
+
+
+@pytest.mark.parametrize(
+    "settings", [{}, {"estimator": "aligned"}, {**STEPS, "iterations": 6.0}, {"seed": 1}]
+)
+def test_a_plan_whose_steps_are_not_told_in_full_is_refused(plan, settings, tmp_path):
+    part = replace(plan, settings=settings)
+    with pytest.raises(wb.ArgumentError, match="all settings of its steps"):
+        wb.owners.make_key(part.save(tmp_path / "plan.json"), "Bern", tmp_path)
+
+
 def test_others_may_reach_a_coordinator_by_tls_alone(plan):
     with pytest.raises(wb.ArgumentError, match="certificate=None: is needed to listen at 0"):
-        wb.owners.coordinate(plan, host="0.0.0.0")
+        wb.owners.coordinate(plan, [], host="0.0.0.0")
 
 
 @pytest.fixture
@@ -552,12 +589,18 @@ def certificate(tmp_path):
     return tmp_path / "certificate.pem", tmp_path / "key.pem"
 
 
-def test_rounds_go_over_tls(owners_of, plan, certificate):
+def test_rounds_go_over_tls(owners_of, plan, certificate, tmp_path):
     public, private = certificate
     port = a_port()
     server = f"https://127.0.0.1:{port}"
     with answering(owners_of, server, certificate=public) as outcomes:
-        result = wb.owners.coordinate(plan, port=port, certificate=public, private_key=private)
+        result = wb.owners.coordinate(
+            plan,
+            keys_in(tmp_path / "keys"),
+            port=port,
+            certificate=public,
+            private_key=private,
+        )
     assert result.status == "done"
     assert all(outcome.epsilon == 8.0 for outcome in outcomes.values())
 
@@ -570,9 +613,16 @@ def test_one_release_goes_over_http_too(tmp_path, monkeypatch):
     tables = [frame.assign(days=frame["age"] / 5) for frame in TABLES[:2]]
     port = a_port()
     with answering(readies(plan, tmp_path / "keys", tables), HERE.format(port)):
-        result = wb.owners.coordinate(plan, port=port)
+        result = wb.owners.coordinate(plan, keys_in(tmp_path / "keys"), port=port)
     assert result.status == "done"
     assert result.guarantee.released == "sums"
+
+
+def test_a_model_whose_intervals_count_no_noise_is_refused():
+    schema = {"age": (18, 90), "stay": (0, 30)}
+    facts = {"owners": OWNERS, "epsilon": 8.0, "delta": 1e-3, "num_records": 300}
+    with pytest.raises(wb.ArgumentError, match="has no intervals that count the noise"):
+        wb.owners.plan("gmm", schema=schema, **facts, settings={"iterations": 20})
 
 
 def test_a_plan_of_many_rounds_has_no_file_for_each(plan, tmp_path, monkeypatch):

@@ -68,7 +68,17 @@ _OF_A_PLAN: Options = {
         {"type": number, "required": True, "metavar": "N"},
     ),
 }
+_OF_ROUNDS: Options = {
+    "--patience": (
+        "seconds that a round may take (default: 600)",
+        {"type": number, "default": 600.0, "metavar": "SECONDS"},
+    ),
+}
+_KEYS: Options = {
+    "--keys": ("the keys of all owners", {"nargs": "+", "required": True, "metavar": "FILE"}),
+}
 _AT: Options = {
+    **_KEYS,
     "--host": ("address to listen at (default: this machine alone)", {"default": "127.0.0.1"}),
     "--port": ("port to listen at (default: 8920)", {"type": number, "default": 8920}),
     "--certificate": (
@@ -76,10 +86,7 @@ _AT: Options = {
         {"metavar": "FILE"},
     ),
     "--private-key": ("PEM file of its key", {"metavar": "FILE"}),
-    "--patience": (
-        "seconds that a round waits for an owner (default: 300)",
-        {"type": number, "default": 300.0, "metavar": "SECONDS"},
-    ),
+    **_OF_ROUNDS,
 }
 _OF_AN_ANSWER: Options = {
     "--server": (
@@ -90,10 +97,11 @@ _OF_AN_ANSWER: Options = {
         "PEM file of the authority that signed its certificate (default: those of this machine)",
         {"metavar": "FILE"},
     ),
+    **_OF_ROUNDS,
 }
 _OF_A_SUM: Options = {
     "--data": ("your own table", {"required": True, "metavar": "FILE"}),
-    "--keys": ("the keys of all owners", {"nargs": "+", "required": True, "metavar": "FILE"}),
+    **_KEYS,
     **OF_A_CHARGE,
 }
 
@@ -220,7 +228,7 @@ def _answer(arguments: argparse.Namespace) -> int:
         table,
         arguments.keys,
         arguments.server,
-        certificate=arguments.certificate,
+        **values_of(arguments, ("certificate", "patience")),
         **charge,
     )
     print(guarantee.statement())
@@ -251,11 +259,11 @@ def _fit(arguments: argparse.Namespace) -> int:
 def _coordinate(arguments: argparse.Namespace) -> int:
     from workbench import owners
 
-    places = ("host", "port", "certificate", "private_key", "patience")
+    names = ("keys", "host", "port", "certificate", "private_key", "patience")
     with stopped_by_interrupt("workbench: stopping.") as stop:
         return _finished(
             arguments,
-            lambda: owners.coordinate(arguments.plan, stop=stop, **values_of(arguments, places)),
+            lambda: owners.coordinate(arguments.plan, stop=stop, **values_of(arguments, names)),
         )
 
 

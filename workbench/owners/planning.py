@@ -274,8 +274,17 @@ def read_plan(path: str | Path) -> Plan:
 
 
 def as_plan(plan: Plan | str | Path) -> Plan:
-    """A plan, or the one in a file."""
-    return plan if isinstance(plan, Plan) else read_plan(plan)
+    """A plan, or the one in a file, with all settings of its steps.
+
+    :raises ArgumentError: naming ``plan``.
+    """
+    read = plan if isinstance(plan, Plan) else read_plan(plan)
+    is_one = read.settings == {"estimator": STATISTICS}
+    is_whole = set(read.settings) == set(_SETTINGS) and type(read.rounds) is int
+    if not (is_one or is_whole):
+        reason = "is damaged: it must have all settings of its steps, or of none."
+        raise ArgumentError("plan", read.model, reason)
+    return read
 
 
 @dataclass(frozen=True, repr=False)
@@ -382,6 +391,9 @@ def agreement(plan: Plan, frame: Any = None, name: str = "") -> Agreement:
     mechanism = division.of(privacy.mechanism)
     # of made-up records, because checks that read a number of records would tell an owner's
     step = spec.private_step(replace(privacy, mechanism=mechanism), key)
+    if plan.rounds > 1 and not step.options.keeps_moments:
+        reason = "has no intervals that count the noise, and of several owners there is more of it."
+        raise ArgumentError("model", plan.model, reason)
     if not mechanism.has_room(step.sampler.capacity, step.noise_size):
         raise ArgumentError(
             "num_records",
@@ -426,7 +438,7 @@ def _request_of(plan: Plan, schema: Schema, frame: Any, name: str) -> FlatReques
 
 def _who_learns_what(plan: Plan, guarantee: Guarantee, cost: float) -> list[str]:
     division = plan.shares
-    of_rounds = "" if plan.rounds == 1 else f" of each of {plan.rounds} rounds"
+    of_rounds = "" if plan.rounds == 1 else f" of each of {guarantee.steps_taken} rounds"
     sentences = [
         f"The records are those of {division.owners} owners ({', '.join(plan.owners)}), each of "
         "whom summed its own records, added its part of the noise and covered the sum with masks "

@@ -10,7 +10,7 @@ import base64
 import functools
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from concurrent.futures import Future
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -30,6 +30,7 @@ from workbench.inference.state import DPVIState, Hyperparameters
 from workbench.inference.training import Snapshot
 from workbench.owners import files
 from workbench.owners.coordinator import Part, total
+from workbench.owners.masks import digest_of_keys, keys_of_all
 from workbench.owners.owner import Ready, flat_point
 from workbench.owners.planning import Agreement, Plan, agreement, as_plan
 from workbench.owners.transport import Channel, context_of, listening
@@ -39,7 +40,7 @@ from workbench.results import FitResult
 __all__ = ["Meeting", "OwnersError", "answer", "coordinate"]
 
 PORT = 8920
-_PATIENCE = 300.0  # seconds
+_PATIENCE = 600.0  # seconds
 _FAR = 2**20
 _STOPPED = "the coordinator stopped."
 _GOODBYE = 5.0
@@ -68,7 +69,8 @@ class OwnersError(OSError):
 class Meeting:
     """Where the owners' sums of a round meet. Owners' messages come from other threads.
 
-    :param plan: that all answer. :param side: what follows from it.
+    :param plan: that all answer. :param side: what follows from it. :param keys: SHA-256 of plan
+        and keys, which strangers do not know.
     :param patience: seconds that a round waits for an owner's sum.
     :param stop: asked while it waits.
     """
@@ -77,12 +79,14 @@ class Meeting:
         self,
         plan: Plan,
         side: Agreement,
+        keys: str,
         patience: float = _PATIENCE,
         stop: Callable[[], bool] = lambda: False,
     ) -> None:
         self._plan, self._side, self._patience, self._stop = plan, side, patience, stop
         self._change = threading.Condition()
-        self._keys: dict[str, str] = {}  # of those who have joined
+        self._keys = keys
+        self._joined: set[str] = set()
         self._waiting: dict[str, Reply] = {}
         self._parts: dict[str, Part] = {}
         self._round = -1  # whose sums are asked for
@@ -95,7 +99,7 @@ class Meeting:
         :raises ArgumentError: naming ``message``, for one that does not belong here now.
         """
         with self._change:
-            owner = self._joined(message) if self._round < 0 else self._answered(message)
+            owner = self._greeted(message) if self._round < 0 else self._answered(message)
             reply: Reply = Future()
             self._waiting[owner] = reply
             if self._end:
@@ -103,25 +107,29 @@ class Meeting:
             self._change.notify_all()
         return owner, reply
 
-    def _joined(self, message: bytes) -> str:
+    def _owner_of(self, message: bytes) -> str:
         content = files.checked("message", "message", message, "greeting", _JOINING)
         owner = content["owner"]
         self._plan.require_of("message", owner, content)
-        if owner in self._keys:
-            raise ArgumentError("message", owner, "has joined already.")
-        if any(keys != content["keys"] for keys in self._keys.values()):
-            reason = "has other keys than those who joined before: read the code to each other."
+        if content["keys"] != self._keys:
+            reason = "has other keys than the coordinator: read the code to each other."
             raise ArgumentError("message", owner, reason)
-        self._keys[owner] = content["keys"]
         return str(owner)
+
+    def _greeted(self, message: bytes) -> str:
+        owner = self._owner_of(message)
+        if owner in self._joined:
+            raise ArgumentError("message", owner, "has joined already.")
+        self._joined.add(owner)
+        return owner
 
     def _answered(self, message: bytes) -> str:
         part = Part.of(self._plan, "message", "message", message)
         if part.round != self._round or part.owner in self._parts:
             reason = f"has answered round {part.round + 1} already: a round is answered once."
             raise ArgumentError("message", part.owner, reason)
-        if part.keys != self._keys[part.owner]:
-            raise ArgumentError("message", part.owner, "has other keys than it joined with.")
+        if part.keys != self._keys:
+            raise ArgumentError("message", part.owner, "has other keys than the coordinator.")
         self._parts[part.owner] = part
         return part.owner
 
@@ -129,9 +137,10 @@ class Meeting:
         """Take in that an owner, who greets a second time, goes. :raises ArgumentError: as
         ``receive``.
         """
-        content = files.checked("message", "message", message, "greeting", _JOINING)
-        self._plan.require_of("message", content["owner"], content)
-        self.leave(content["owner"])
+        owner = self._owner_of(message)
+        if owner not in self._joined:
+            raise ArgumentError("message", owner, "has not joined.")
+        self.leave(owner)
 
     def leave(self, owner: str) -> None:
         """Note that an owner is gone: the fit ends."""
@@ -144,7 +153,7 @@ class Meeting:
         :raises OwnersError: if one of them leaves, or it is to stop.
         """
         try:
-            self._wait_for(self._keys, None)
+            self._wait_for(self._joined, None)
         except StoppedError:
             raise OwnersError("stopped before all owners had joined.") from None
 
@@ -176,7 +185,7 @@ class Meeting:
         """Wait a moment for owners that still compute, so that they learn why there is no more."""
         until = time.monotonic() + _GOODBYE
         with self._change:
-            while self._told < self._keys.keys() and time.monotonic() < until:
+            while self._told < self._joined and time.monotonic() < until:
                 self._change.wait(_LOOKS)
 
     def _reply(self, content: Mapping[str, Any]) -> None:
@@ -186,7 +195,7 @@ class Meeting:
             self._told.update(self._waiting)
         self._waiting.clear()
 
-    def _wait_for(self, arrived: Mapping[str, object], until: float | None) -> None:
+    def _wait_for(self, arrived: Collection[str], until: float | None) -> None:
         with self._change:
             while len(arrived) < len(self._plan.owners) and not self._end:
                 if self._stop():
@@ -204,6 +213,7 @@ class Meeting:
 
 def coordinate(
     plan: Plan | str | Path,
+    keys: Iterable[str | Path],
     *,
     host: str = "127.0.0.1",
     port: int = PORT,
@@ -219,16 +229,17 @@ def coordinate(
     who learns what. The ledgers of the owners have what it costs. If an owner leaves, it is that
     of the rounds until then, with the status "failed".
 
-    >>> wb.owners.coordinate("plan.json", host="0.0.0.0")
+    >>> wb.owners.coordinate("plan.json", [], host="0.0.0.0")
     Traceback (most recent call last):
     workbench._validate.ArgumentError: certificate=None: is needed to listen at ...
 
-    :param plan: or its file.
+    :param plan: or its file. :param keys: the files that ``make_key`` wrote, of all owners.
     :param host: address to listen at; with another than this machine's own a certificate is needed.
     :param port: to listen at.
     :param certificate: PEM file of a TLS certificate, which the owners must trust, and
         ``private_key`` its key.
-    :param patience: seconds that a round waits for an owner.
+    :param patience: seconds that a round waits for an owner; until all have joined there is no
+        limit.
     :param stop: asked between rounds; True ends the fit. :param on_snapshot: as of ``wb.fit``.
     :raises ArgumentError: naming the argument and its value.
     :raises OwnersError: if there was no round, because an owner left.
@@ -237,7 +248,8 @@ def coordinate(
     agreed = as_plan(plan)
     side = agreement(agreed)
     seconds = _validate.number("patience", patience, above=0)
-    meeting = Meeting(agreed, side, seconds, _validate.function("stop", stop))
+    digest = digest_of_keys(agreed, keys_of_all(agreed, keys))
+    meeting = Meeting(agreed, side, digest, seconds, _validate.function("stop", stop))
     prepared = begun(side.request, side.spec, side.privacy, side.spec.new_key())
     prepared.functions.steps = _compiled(prepared, meeting)
     with listening(meeting, host, port, context):
@@ -307,6 +319,7 @@ def answer(
     name: str | None = None,
     ledger: Any = None,
     over_cap: str | None = None,
+    patience: float = _PATIENCE,
     on_round: Callable[[int], Any] = lambda number: None,
 ) -> Guarantee:
     """Answer all rounds of a plan with noised and masked sums of your records.
@@ -326,6 +339,7 @@ def answer(
         default those that this machine trusts.
     :param name: of the records in the ledger. :param ledger: as of ``wb.fit``.
     :param over_cap: why to spend more than a cap of these records allows.
+    :param patience: seconds that a round may take; until all have joined there is no limit.
     :param on_round: called with the number of each round that was answered, from 1. An error of it
         ends the fit.
     :return: the guarantee of all rounds.
@@ -333,9 +347,10 @@ def answer(
         allow it: then no sum has left.
     :raises OwnersError: if the fit ended before its last round, saying why.
     """
+    seconds = _validate.number("patience", patience, above=0)
     with Channel.to(server, certificate) as channel:
         ready = Ready.of(as_plan(plan), owner, data, keys, name)
-        return answered(ready, channel, ledger, over_cap, on_round)
+        return answered(ready, channel, ledger, over_cap, on_round, seconds)
 
 
 def answered(
@@ -344,23 +359,37 @@ def answered(
     ledger: Any,
     over_cap: str | None,
     on_round: Callable[[int], Any],
+    patience: float = _PATIENCE,
 ) -> Guarantee:
     """As ``answer``, by an owner that is ready."""
     rounds = ready.plan.rounds
     greeting = {"plan": ready.plan.digest, "owner": ready.owner, "keys": ready.keys}
+    size = ready.sums.start.size
     question = _asked(channel.greet(files.text_with("greeting", greeting)))
+    point = _point_of(question, 0, size)  # nothing is charged for a fit that ends before it begins
     with ready.charged(ledger, over_cap) as sums:
         for number in range(rounds):
-            if question["end"] or question["round"] != number:
-                raise OwnersError(question["end"] or "the coordinator skipped a round.")
-            words = base64.b64decode(question["point"])
-            summed = sums.at(number, np.frombuffer(words, "<f4"), question["rung"])
-            content = ready.content(number, summed)
-            question = _asked(channel.send(files.text_with("sum", content)))
+            content = ready.content(number, sums.at(number, point, question["rung"]))
+            question = _asked(channel.send(files.text_with("sum", content), patience))
             on_round(number + 1)
+            if number + 1 < rounds:
+                point = _point_of(question, number + 1, size)
     if question["end"] != "done":
         raise OwnersError(question["end"] or "the coordinator asked for more rounds than planned.")
     return ready.side.guarantee
+
+
+def _point_of(question: Mapping[str, Any], number: int, size: int) -> np.ndarray:
+    """Where gradients are asked for. :raises OwnersError: if that is no question of this round."""
+    if question["end"] or question["round"] != number:
+        raise OwnersError(question["end"] or "the coordinator skipped a round.")
+    try:
+        point = np.frombuffer(base64.b64decode(question["point"], validate=True), "<f4")
+    except ValueError:
+        point = np.empty(0, "<f4")
+    if len(point) != size:
+        raise OwnersError("the coordinator asked for a point of another size.")
+    return point
 
 
 def _asked(reply: str) -> dict[str, Any]:

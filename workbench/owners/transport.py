@@ -75,6 +75,7 @@ def listening(
     :raises ArgumentError: naming ``port``.
     """
     number = _validate.integer("port", port, at_least=1, at_most=65535)
+    _package("tornado")
     ready: Future[asyncio.AbstractEventLoop] = Future()
     stop = asyncio.Event()
 
@@ -86,8 +87,8 @@ def listening(
         )
         try:
             server.listen(number, host)
-        except OSError as error:
-            reason = f"cannot be listened at ({error.strerror})."
+        except (OSError, UnicodeError) as error:
+            reason = f"cannot be listened at ({error})."
             ready.set_exception(ArgumentError("port", f"{host}:{number}", reason))
             return
         ready.set_result(asyncio.get_running_loop())
@@ -156,9 +157,13 @@ class Channel:
             machine.
         :raises ArgumentError: naming the argument and its value.
         """
-        httpx = importlib.import_module("httpx")
-        address = urlsplit(_validate.text("server", server))
-        if address.scheme not in ("http", "https") or not address.hostname:
+        httpx = _package("httpx")
+        try:
+            address = urlsplit(_validate.text("server", server))
+            is_address = address.scheme in ("http", "https") and address.port != 0
+        except ValueError:
+            is_address = False
+        if not is_address or not address.hostname:
             reason = 'must be an address, such as "https://coordinator.example:8920".'
             raise ArgumentError("server", server, reason)
         if address.scheme == "http" and not _is_here(address.hostname):
@@ -169,29 +174,33 @@ class Channel:
         except OSError as error:
             reason = f"cannot be used to check the coordinator's certificate ({error})."
             raise ArgumentError("certificate", str(certificate), reason) from None
-        return cls(httpx.Client(base_url=server, verify=context, timeout=None))
+        # what is not encrypted goes through no proxy
+        trust = address.scheme == "https"
+        return cls(httpx.Client(base_url=server, verify=context, timeout=None, trust_env=trust))
 
     def greet(self, greeting: str) -> str:
         """The reply to a greeting, which says who speaks; a server that is not there yet is
         awaited for a while. :raises ArgumentError: as ``send``.
         """
+        reply = self.send(greeting, None, time.monotonic() + _EARLY)
         self._greeting = greeting
-        return self.send(greeting, time.monotonic() + _EARLY)
+        return reply
 
-    def send(self, message: str, until: float = 0.0) -> str:
+    def send(self, message: str, patience: float | None, until: float = 0.0) -> str:
         """The reply to a message.
 
+        :param patience: seconds to wait for it; None for any time.
         :param until: as of ``time.monotonic``, when it is no longer tried to reach the server.
         :raises ArgumentError: naming ``server``, if it cannot be reached or refuses the message.
         """
-        httpx = importlib.import_module("httpx")
+        httpx = _package("httpx")
         try:
-            reply = self._client.post("/", content=message)
+            reply = self._client.post("/", content=message, timeout=patience)
         except httpx.HTTPError as error:
             if isinstance(error, httpx.ConnectError) and time.monotonic() < until:
                 time.sleep(_PAUSE)
-                return self.send(message, until)
-            reason = f"cannot be reached, or ended the connection ({error})."
+                return self.send(message, patience, until)
+            reason = f"cannot be reached, or does not answer ({error})."
             raise ArgumentError("server", str(self._client.base_url), reason) from None
         if reply.status_code != 200:
             reason = f"refused the message: {reply.text}"
@@ -213,6 +222,15 @@ class Channel:
             with contextlib.suppress(Exception):
                 self._client.request("DELETE", "/", content=self._greeting, timeout=5)
         self._client.close()
+
+
+def _package(name: str) -> Any:
+    """A package that JupyterLab brings. :raises ArgumentError: naming ``owners``, without it."""
+    try:
+        return importlib.import_module(name)
+    except ImportError:
+        reason = f"need a package for their rounds: pip install {name}."
+        raise ArgumentError("owners", None, reason) from None
 
 
 def _is_here(host: str) -> bool:
