@@ -29,7 +29,7 @@ non-conjugate models", section 5.2; Prediger et al. 2022, section 5.4.
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import Any, Literal, get_args
 
 import jax
 import jax.numpy as jnp
@@ -39,11 +39,8 @@ import numpyro.distributions as dist
 from numpyro.distributions import constraints
 from numpyro.distributions.transforms import AffineTransform, ExpTransform
 
-from workbench import ArgumentError
+from workbench import ArgumentError, data
 from workbench.models import Model, checks, pictures
-
-if TYPE_CHECKING:
-    from workbench import data
 
 __all__ = ["gmm", "guide", "model", "predict", "sort"]
 

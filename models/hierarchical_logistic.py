@@ -24,7 +24,7 @@ private probabilistic programming", sections 3.3 and 5.3.
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
@@ -33,11 +33,8 @@ import numpyro
 import numpyro.distributions as dist
 from numpyro.distributions import constraints
 
-from workbench import ArgumentError
+from workbench import ArgumentError, data
 from workbench.models import Model, checks, clip_share, guides, pictures, scoring
-
-if TYPE_CHECKING:
-    from workbench import data
 
 __all__ = ["guide", "hierarchical_logistic", "model", "predict"]
 

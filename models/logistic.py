@@ -16,7 +16,7 @@ non-conjugate models", section 5.1.
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import jax
 import jax.numpy as jnp
@@ -24,11 +24,8 @@ import numpyro
 import numpyro.distributions as dist
 from numpyro.distributions import constraints
 
-from workbench import ArgumentError
+from workbench import ArgumentError, data
 from workbench.models import LinearPredictor, Model, checks, clip_share, guides, pictures, scoring
-
-if TYPE_CHECKING:
-    from workbench import data
 
 __all__ = ["guide", "logistic", "model", "predict"]
 

@@ -33,7 +33,7 @@ from __future__ import annotations
 
 import functools
 import math
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import Any, Literal, get_args
 
 import jax
 import jax.numpy as jnp
@@ -42,11 +42,8 @@ import numpyro
 import numpyro.distributions as dist
 from numpyro.distributions import constraints
 
-from workbench import ArgumentError
+from workbench import ArgumentError, data
 from workbench.models import Model, checks, pictures, scoring
-
-if TYPE_CHECKING:
-    from workbench import data
 
 __all__ = ["guide", "model", "neural_classifier", "predict"]
 

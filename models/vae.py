@@ -30,7 +30,7 @@ from __future__ import annotations
 
 import functools
 import math
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import Any, Literal, get_args
 
 import jax
 import jax.numpy as jnp
@@ -38,11 +38,8 @@ import numpy as np
 import numpyro
 import numpyro.distributions as dist
 
-from workbench import ArgumentError
+from workbench import ArgumentError, data
 from workbench.models import Model, checks, pictures
-
-if TYPE_CHECKING:
-    from workbench import data
 
 __all__ = ["decode", "encode", "guide", "model", "predict", "vae"]
 

@@ -120,3 +120,31 @@ def test_intervals_of_groups_have_a_caution():
         assert "estimates of sigma may be off" in of_sigma
     (caution,) = wb.models.formula("y ~ (1 | g)", "gaussian", schema).cautions
     assert caution == of_sigma
+
+
+def stays(**bounds):
+    random = np.random.default_rng(0)
+    table = {"age": random.integers(18, 95, 60), "stay": random.gamma(2, 3, 60)}
+    frame = pd.DataFrame(table | {"ill": random.random(60) < 0.5})
+    return wb.data.from_frame(
+        frame, target="ill", bounds={"age": (0, 120), **bounds}, evaluation=False, name="stays"
+    )
+
+
+@pytest.mark.parametrize(
+    ("look", "bounds", "words"),
+    [
+        (None, (0, 365), "because this fit did not look at them"),
+        (0.0, (0, 365), "With look=0 the declared bounds stand"),
+        (0.2, (0, 365), ""),
+    ],
+)
+def test_declared_bounds_that_stand_for_a_spread_are_said(look, bounds, words):
+    """Where a stay of 6 days is declared as 0 to 365, its effect is drawn towards 0."""
+    privacy = {} if look is None else {"privacy": wb.Privacy(look=look)}
+    result = wb.fit(
+        "logistic", stays(stay=bounds), epsilon=50.0, iterations=40, seed=1, ledger=False, **privacy
+    )
+    said = [caution for caution in result.cautions if "declared bounds" in caution]
+    assert len(said) == bool(words)
+    assert all(words in caution for caution in said)

@@ -7,8 +7,9 @@ import pytest
 from scipy.stats import chi2
 
 import workbench as wb
+from workbench.noise.chacha20 import stream
 from workbench.owners import files, masks
-from workbench.owners.masks import mask, public_key, words_of_pair
+from workbench.owners.masks import Masks, public_key
 from workbench.owners.planning import Plan
 
 SCHEMA = wb.data.Schema.from_declaration({"days": (0, 30), "age": (18, 90)}).to_dict()
@@ -16,7 +17,8 @@ FALSE_ALARM = 1e-6
 
 
 def plan_of(owners=("Aarhus", "Bern", "Cork"), **changes):
-    facts = {"colluders": 1, "epsilon": 1.0, "delta": 1e-4, "num_records": 500, "round": "one"}
+    facts = {"colluders": 1, "epsilon": 1.0, "delta": 1e-4, "num_records": 500}
+    facts |= {"settings": {"estimator": "statistics"}, "name": "one"}
     return Plan("days ~ age", {}, SCHEMA, tuple(owners), *(facts | changes).values())
 
 
@@ -25,11 +27,15 @@ SECRETS = [hashlib.sha256(bytes([number])).digest() for number in range(3)]
 KEYS = [public_key(secret) for secret in SECRETS]
 
 
+def words(key, size, number=0):
+    return np.asarray(stream(key, number, size), np.uint32)
+
+
 def masked(sums, plan=PLAN, secrets=SECRETS):
     keys = [public_key(secret) for secret in secrets]
     parts = zip(sums, secrets, strict=True)
     return [
-        (x + mask(plan, secret, keys, place, len(x))).astype(np.uint32)
+        (x + Masks.of(plan, secret, keys, place).at(0, len(x))).astype(np.uint32)
         for place, (x, secret) in enumerate(parts)
     ]
 
@@ -39,6 +45,13 @@ def test_masks_cancel_in_the_total():
     parts = masked(sums)
     assert np.array_equal(np.sum(parts, axis=0, dtype=np.uint32), sums.sum(0, dtype=np.uint32))
     assert not any((part == x).any() for part, x in zip(parts, sums, strict=True))
+
+
+def test_each_round_has_masks_of_its_own():
+    parts = [Masks.of(PLAN, secret, KEYS, place) for place, secret in enumerate(SECRETS)]
+    rounds = [[part.at(number, 8) for part in parts] for number in range(3)]
+    assert len({words[0].tobytes() for words in rounds}) == 3
+    assert not np.sum(rounds, axis=1, dtype=np.uint32).any()
 
 
 def unlikely(*words):
@@ -70,15 +83,23 @@ def test_a_planted_leak_is_caught(monkeypatch, bare):
     """Some pairs of owners have no mask, so a sum is bare, or so to one other owner."""
     size, x = 2**16, np.uint32(12345)
 
-    def leaking(plan, secret, keys, position, other, size):
-        words = words_of_pair(plan, secret, keys, position, other, size)
-        return words * np.uint32(tuple(sorted((position, other))) not in bare)
+    complete = Masks.of
 
-    monkeypatch.setattr(masks, "words_of_pair", leaking)
+    def leaking(*arguments):
+        position, streams = complete(*arguments)
+        covered = {
+            other: key
+            for other, key in streams.items()
+            if tuple(sorted((position, other))) not in bare
+        }
+        return Masks(position, covered)
+
+    monkeypatch.setattr(Masks, "of", leaking)
     parts = masked(np.full((3, size), x, np.uint32))
     assert (np.sum(parts, axis=0, dtype=np.uint32) == 3 * x).all()  # they cancel all the same
-    of_first = leaking(PLAN, SECRETS[0], KEYS, 0, 2, size)
-    assert unlikely(parts[2] + of_first)
+    of_first = leaking(PLAN, SECRETS[0], KEYS, 0).streams
+    known = words(of_first[2], size) if 2 in of_first else np.uint32(0)
+    assert unlikely(parts[2] + known)
     assert unlikely(parts[2]) == (len(bare) == 2)
 
 
@@ -93,9 +114,8 @@ def test_what_colluders_know_does_not_uncover_the_others():
     # owner 1 takes all its own masks off the others' files: what is left is still uniform
     size, x = 2**16, np.uint32(12345)
     parts = masked(np.full((3, size), x, np.uint32))
-    uncovered = [
-        parts[other] + words_of_pair(PLAN, SECRETS[0], KEYS, 0, other, size) for other in (1, 2)
-    ]
+    streams = Masks.of(PLAN, SECRETS[0], KEYS, 0).streams
+    uncovered = [parts[other] + words(streams[other], size) for other in (1, 2)]
     assert not any(map(unlikely, uncovered))
     assert (uncovered[0] + uncovered[1] == x + x).all()  # nothing else was left of the masks
 
@@ -103,10 +123,10 @@ def test_what_colluders_know_does_not_uncover_the_others():
 def test_masks_are_those_of_the_plan_and_of_all_keys():
     def of(plan, secrets):
         keys = [public_key(secret) for secret in secrets]
-        return mask(plan, secrets[0], keys, 0, 8).tobytes()
+        return Masks.of(plan, secrets[0], keys, 0).at(0, 8).tobytes()
 
     other = [*SECRETS[:2], hashlib.sha256(b"another").digest()]
-    rounds = [of(PLAN, SECRETS), of(plan_of(round="two"), SECRETS), of(PLAN, other)]
+    rounds = [of(PLAN, SECRETS), of(plan_of(name="two"), SECRETS), of(PLAN, other)]
     rounds += [of(plan_of(epsilon=2.0), SECRETS)]
     assert len(set(rounds)) == 4
     assert of(PLAN, SECRETS) == rounds[0]
@@ -134,9 +154,9 @@ def test_the_stream_is_the_one_of_rfc_7748_5869_and_8439():
     encryptor = Cipher(algorithms.ChaCha20(key, nonce), None).encryptor()
     blocks = np.frombuffer(encryptor.update(bytes(4 * 16 * 4)), "<u4").reshape(4, 16)
     expected = blocks.T.reshape(-1)  # the first word of every block, then the second
-    actual = mask(plan, SECRETS[0], keys, 0, 64)
+    actual = Masks.of(plan, SECRETS[0], keys, 0).at(0, 64)
     assert np.array_equal(actual, expected)
-    assert np.array_equal(mask(plan, SECRETS[1], keys, 1, 64), -expected)
+    assert np.array_equal(Masks.of(plan, SECRETS[1], keys, 1).at(0, 64), -expected)
 
 
 def key_file(folder, name, owner, key=KEYS[0], plan=PLAN):
@@ -152,7 +172,7 @@ def test_keys_that_do_not_go_together_are_refused(tmp_path):
     wrong = {
         "a second key of Bern": [one, two, three, key_file(tmp_path, "x", "Bern", bytes(32))],
         "key of another owner": [one, two, key_file(tmp_path, "y", "Cork", KEYS[1])],
-        "another plan": [one, two, key_file(tmp_path, "z", "Cork", plan=plan_of(round="two"))],
+        "another plan": [one, two, key_file(tmp_path, "z", "Cork", plan=plan_of(name="two"))],
         "nobody in the plan": [one, two, three, key_file(tmp_path, "v", "Dover", bytes(32))],
         "Cork": [one, two],
         "64 hexadecimal": [one, two, key_file(tmp_path, "w", "Cork", b"short")],
@@ -172,4 +192,4 @@ def test_keys_that_do_not_go_together_are_refused(tmp_path):
 
 def test_a_key_that_shares_nothing_is_refused():
     with pytest.raises(wb.ArgumentError, match="Bern is no key"):
-        mask(PLAN, SECRETS[0], [KEYS[0], bytes(32), KEYS[2]], 0, 4)
+        Masks.of(PLAN, SECRETS[0], [KEYS[0], bytes(32), KEYS[2]], 0)

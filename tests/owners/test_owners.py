@@ -19,7 +19,7 @@ from workbench.ledger.ledger import CapError, Ledger
 from workbench.noise.chacha20 import key_from_seed
 from workbench.noise.integers import delta_cost
 from workbench.owners import files, owner
-from workbench.owners.owner import compiled
+from workbench.owners.owner import OwnSums
 from workbench.owners.planning import agreement, read_plan
 from workbench.posterior import statistics
 
@@ -172,9 +172,11 @@ def without_noise(plan, frame, strategy):
     performance = side.step.performance._replace(strategy=strategy)
     step = replace(side.step, performance=performance)
     side, key = replace(side, step=step), key_from_seed(len(frame))
-    part = compiled(side)(key)
+    sums = OwnSums.of(side)
+    sums.begin(key)
+    part = sums.at(0, sums.start)
     noise = step.draw(key, 0, Hyperparameters.of(step.mechanism)).noise.units
-    return part.words - np.asarray(noise).view(np.uint32), part.spacing
+    return part.words - np.asarray(noise).view(np.uint32), *part.spacings
 
 
 @pytest.mark.parametrize(
@@ -351,7 +353,9 @@ def test_a_key_of_somebody_else_under_my_name_is_refused(ready, tmp_path, monkey
         ({"colluders": 3}, "colluders"),
         ({"schema": {"days": (0, 30), "age": float}}, "schema['age']"),
         ({"schema": {"days": (0, 30)}}, "formula"),
-        ({"options": {"family": "poisson"}}, "estimator"),
+        ({"options": {"family": "poisson"}, "settings": {"estimator": "statistics"}}, "estimator"),
+        ({"settings": {"seed": 1}}, "settings"),
+        ({"settings": {"iterations": 0}}, "iterations"),
         ({"options": {"missing": "drop"}}, "options"),
         ({"epsilon": 0}, "epsilon"),
         ({"delta": 1e-40}, "delta"),

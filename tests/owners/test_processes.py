@@ -7,10 +7,12 @@ import subprocess
 import sys
 import time
 
+import numpy as np
 import pytest
 
 import workbench as wb
 from tests.owners.test_owners import OWNERS, SCHEMA, TABLES
+from tests.owners.test_rounds import a_port, listens
 from workbench.ledger.ledger import Ledger
 
 pytestmark = pytest.mark.integration
@@ -57,6 +59,75 @@ def test_processes_that_never_met_have_one_result(place):
     code, out, err = done(started(place, "coordinator", "fit", "plan.json", *SUMS, "--json"))
     assert code == 0, err
     assert json.loads(out)["guarantee"]["epsilon"] == 8.0
+
+
+def answering(place, name, port):
+    keys = [f"owner-{number}.key.json" for number in (1, 2, 3)]
+    words = ["answer", "steps.json", "--owner", name, "--data", f"{name}.csv"]
+    return started(place, name, *words, "--server", f"http://127.0.0.1:{port}", "--keys", *keys)
+
+
+@pytest.fixture
+def in_rounds(place):
+    """(folder, port, the coordinator) of a plan of steps, whose owners have keys."""
+    plan = wb.owners.plan(
+        "ill ~ age",
+        schema={"ill": ["no", "yes"], "age": (18, 90)},
+        owners=OWNERS,
+        epsilon=8.0,
+        delta=1e-3,
+        num_records=300,
+        settings={"iterations": 200},
+    )
+    plan.save(place / "steps.json")
+    for number, (name, frame) in enumerate(zip(OWNERS, TABLES, strict=True), 1):
+        (place / f"owner-{number}.key.json").unlink()
+        ill = np.where(frame["age"] > 54, "yes", "no")
+        frame.assign(ill=ill).to_csv(place / f"{name}.csv", index=False)
+    for key in [started(place, name, "key", "steps.json", "--owner", name) for name in OWNERS]:
+        assert done(key)[0] == 0
+    port = a_port()
+    keys = [f"owner-{number}.key.json" for number in (1, 2, 3)]
+    words = ["coordinate", "steps.json", "--port", str(port), "--json", "--patience", "30"]
+    words += ["--keys", *keys]
+    coordinator = started(place, "coordinator", *words)
+    until = time.monotonic() + 120
+    while not listens(port) and time.monotonic() < until:
+        time.sleep(0.1)
+    yield place, port, coordinator
+    coordinator.kill()
+    done(coordinator)
+
+
+def test_processes_that_never_met_fit_in_rounds(in_rounds):
+    place, port, coordinator = in_rounds
+    for owner in [answering(place, name, port) for name in OWNERS]:
+        code, out, err = done(owner)
+        assert code == 0, err
+        assert "of each of 200 rounds" in out
+    code, out, err = done(coordinator)
+    assert code == 0, err
+    assert json.loads(out)["guarantee"]["steps_taken"] == 200
+
+
+def test_a_killed_owner_ends_the_rounds_of_all(in_rounds, monkeypatch):
+    place, port, coordinator = in_rounds
+    owners = [answering(place, name, port) for name in OWNERS]
+    ledger, until = place / OWNERS[2] / "ledger.sqlite", time.monotonic() + 120
+    while not ledger.exists() and time.monotonic() < until:
+        time.sleep(0.01)
+    owners[2].send_signal(signal.SIGKILL)
+    done(owners[2])
+    for owner in owners[:2]:
+        code, out, err = done(owner)
+        assert (code, out) == (1, "")
+        assert "Cork" in err
+        assert err.count("\n") == 1
+    code, out, err = done(coordinator)
+    assert code == 1
+    assert "Cork" in out + err
+    monkeypatch.setenv("WORKBENCH_STATE", str(place / OWNERS[0]))
+    assert [row.guarantee.steps for row in Ledger().spends()] == [200]  # who answered has paid
 
 
 def test_without_a_killed_owner_there_is_no_result(place, monkeypatch):

@@ -140,3 +140,12 @@ def test_the_caution_grows_as_intervals_shrink():
     assert wide == ""
     assert narrow.startswith("Clipping may have moved some estimates by up to")
     assert "about 30 % of the gradients were longer than C = 2" in narrow
+
+
+def test_clipping_that_is_certain_has_a_caution_though_its_size_is_not_proven():
+    noisy = norms(0.2, 0.2, 0.2, 0.4, deviation=0.15)
+    assert noisy.more_are_clipped()
+    assert noisy.shift([0.2] * 3) < 1.0 <= noisy.shift([0.2] * 3, 0.0)
+    assert noisy.caution([0.2] * 3).startswith("Clipping may have moved some estimates by up to")
+    assert dataclasses.replace(noisy, adapted_from=0.5).caution([0.2] * 3) == ""
+    assert noisy.caution([50.0] * 3) == ""

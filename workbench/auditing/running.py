@@ -7,11 +7,12 @@ import dataclasses
 import functools
 from collections.abc import Iterable
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 import numpy as np
 import numpyro
+from numpy.typing import ArrayLike
 from numpyro.infer.autoguide import AutoGuide
 
 from workbench import _validate
@@ -39,9 +40,6 @@ from workbench.models.registry import as_model
 from workbench.noise.chacha20 import key_from_seed, new_key
 from workbench.noise.mechanism import GaussianMechanism
 from workbench.privacy.plan import PrivacySettings, make_plan
-
-if TYPE_CHECKING:
-    from numpy.typing import ArrayLike
 
 __all__ = ["audit", "audit_release"]
 

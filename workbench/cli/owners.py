@@ -1,5 +1,5 @@
-"""``workbench owners``: one release of sums over the records of several owners, by files that they
-exchange.
+"""``workbench owners``: one fit to the records of several owners, by files that they exchange or
+by rounds over HTTPS.
 """
 
 from __future__ import annotations
@@ -7,11 +7,14 @@ from __future__ import annotations
 import argparse
 import sys
 import warnings
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 from workbench import _folders
 from workbench.cli import fit
 from workbench.cli.shell import (
     DONE,
+    FAILED,
     Options,
     Parser,
     add_all,
@@ -21,11 +24,15 @@ from workbench.cli.shell import (
     number,
     out_folder,
     schema,
+    stopped_by_interrupt,
     values_of,
     words,
 )
 from workbench.cli.table import OF_A_CHARGE
 from workbench.fitting import sources
+
+if TYPE_CHECKING:
+    from workbench.results import FitResult
 
 __all__ = ["add"]
 
@@ -33,11 +40,15 @@ _FOLDER = "folder for the file (default: the current one)"
 _OF_A_PLAN: Options = {
     "out": ("file to write, such as plan.json", {"metavar": "PLAN"}),
     "--model": (
-        "a formula of a linear regression, such as 'days ~ age', normal_table or mixed_table",
+        "a formula, such as 'days ~ age', or the name of a model",
         {"required": True, "type": words},
     ),
     "--option": (
         "options of the model; of a formula priors",
+        {"nargs": "+", "action": "extend", "default": [], "metavar": "NAME=VALUE"},
+    ),
+    "--setting": (
+        "settings of the steps: iterations, sampling_rate, clip, learning_rate, estimator",
         {"nargs": "+", "action": "extend", "default": [], "metavar": "NAME=VALUE"},
     ),
     "--schema": (
@@ -57,9 +68,40 @@ _OF_A_PLAN: Options = {
         {"type": number, "required": True, "metavar": "N"},
     ),
 }
+_OF_ROUNDS: Options = {
+    "--patience": (
+        "seconds that a round may take (default: 600)",
+        {"type": number, "default": 600.0, "metavar": "SECONDS"},
+    ),
+}
+_KEYS: Options = {
+    "--keys": ("the keys of all owners", {"nargs": "+", "required": True, "metavar": "FILE"}),
+}
+_AT: Options = {
+    **_KEYS,
+    "--host": ("address to listen at (default: this machine alone)", {"default": "127.0.0.1"}),
+    "--port": ("port to listen at (default: 8920)", {"type": number, "default": 8920}),
+    "--certificate": (
+        "PEM file of the TLS certificate that the owners trust",
+        {"metavar": "FILE"},
+    ),
+    "--private-key": ("PEM file of its key", {"metavar": "FILE"}),
+    **_OF_ROUNDS,
+}
+_OF_AN_ANSWER: Options = {
+    "--server": (
+        "where the coordinator listens, as https://coordinator.example:8920",
+        {"required": True, "type": words, "metavar": "ADDRESS"},
+    ),
+    "--certificate": (
+        "PEM file of the authority that signed its certificate (default: those of this machine)",
+        {"metavar": "FILE"},
+    ),
+    **_OF_ROUNDS,
+}
 _OF_A_SUM: Options = {
     "--data": ("your own table", {"required": True, "metavar": "FILE"}),
-    "--keys": ("the keys of all owners", {"nargs": "+", "required": True, "metavar": "FILE"}),
+    **_KEYS,
     **OF_A_CHARGE,
 }
 
@@ -71,8 +113,10 @@ def add(commands: argparse._SubParsersAction[Parser]) -> None:
         "owners",
         "fit one model to the records of several owners, which never leave them",
         "The coordinator writes a plan. Each owner makes a key for it, gets the keys of the "
-        "others, compares the code with them, and writes the noised and masked sum of its records. "
-        "The coordinator makes a result of all sums. The files may go by mail.",
+        "others and compares the code with them. Where the plan has one round, each owner then "
+        "writes the noised and masked sum of its records (sum), and the coordinator makes a result "
+        "of all sums (fit). The files may go by mail. Otherwise the coordinator waits for the "
+        "owners (coordinate), and each answers its rounds (answer).",
     )
     actions = owners.add_subparsers(
         title="actions", dest="action", required=True, metavar="ACTION", parser_class=Parser
@@ -90,19 +134,32 @@ def add(commands: argparse._SubParsersAction[Parser]) -> None:
         "write an owner's noised and masked sum, once, after its ledger has the charge",
     )
     result = add_command(actions, "fit", "make a result of the sums of all owners")
-    for action in (key, code, summed, result):
+    answers = add_command(
+        actions,
+        "answer",
+        "answer the rounds of a coordinator with noised and masked sums, once, after the ledger "
+        "has the charge of all",
+    )
+    waiting = add_command(actions, "coordinate", "wait for all owners and fit with their answers")
+    for action in (key, code, summed, result, answers, waiting):
         action.add_argument("plan", metavar="PLAN", help="the file of the plan")
-    for action in (key, summed):
+    for action in (key, summed, answers):
         action.add_argument(
             "--owner", type=words, required=True, metavar="NAME", help="who you are in the plan"
         )
+    for action in (key, summed):
         action.add_argument("--out", default=".", metavar="FOLDER", help=_FOLDER)
     code.add_argument("keys", nargs="+", metavar="FILE", help="the keys of all owners")
     add_all(summed, _OF_A_SUM)
+    add_all(answers, _OF_A_SUM | _OF_AN_ANSWER)
+    add_all(waiting, _AT)
     result.add_argument("sums", nargs="+", metavar="FILE", help="the sums of all owners")
-    result.add_argument("--out", metavar="FOLDER", help="folder to save the result in")
-    add_json(result)
-    for action, run in ((key, _key), (code, _code), (summed, _sum), (result, _fit)):
+    for action in (result, waiting):
+        action.add_argument("--out", metavar="FOLDER", help="folder to save the result in")
+        add_json(action)
+    runs = {key: _key, code: _code, summed: _sum, result: _fit}
+    runs |= {answers: _until_end(_answer), waiting: _until_end(_coordinate)}
+    for action, run in runs.items():
         action.set_defaults(run=run)
 
 
@@ -120,6 +177,7 @@ def _plan(arguments: argparse.Namespace) -> int:
         **values_of(arguments, names),
         schema=schema(arguments.schema),
         options=named_values(arguments.option),
+        settings=named_values(arguments.setting, "setting", "iterations=1000"),
     )
     sys.stderr.write(f"Saved: {plan.save(arguments.out)}\n")
     return DONE
@@ -145,24 +203,71 @@ def _code(arguments: argparse.Namespace) -> int:
 def _sum(arguments: argparse.Namespace) -> int:
     from workbench import owners
 
+    table, charge = _of_owner(arguments)
     path = owners.write_sum(
-        arguments.plan,
-        arguments.owner,
-        sources.table("data", arguments.data),
-        arguments.keys,
-        arguments.out,
-        name=arguments.name or _folders.title_of(arguments.data),
-        ledger=arguments.ledger,
-        over_cap=arguments.over_cap,
+        arguments.plan, arguments.owner, table, arguments.keys, arguments.out, **charge
     )
     sys.stderr.write(f"Saved: {path}\n")
     return DONE
 
 
+def _of_owner(arguments: argparse.Namespace) -> tuple[Any, dict[str, Any]]:
+    """(the owner's table, what its ledger is told)."""
+    name = arguments.name or _folders.title_of(arguments.data)
+    charge = {"name": name, **values_of(arguments, ("ledger", "over_cap"))}
+    return sources.table("data", arguments.data), charge
+
+
+def _answer(arguments: argparse.Namespace) -> int:
+    from workbench import owners
+
+    table, charge = _of_owner(arguments)
+    guarantee = owners.answer(
+        arguments.plan,
+        arguments.owner,
+        table,
+        arguments.keys,
+        arguments.server,
+        **values_of(arguments, ("certificate", "patience")),
+        **charge,
+    )
+    print(guarantee.statement())
+    return DONE
+
+
+def _until_end(run: Callable[[argparse.Namespace], int]) -> Callable[[argparse.Namespace], int]:
+    """``run``, which says in a sentence why the rounds ended."""
+
+    def to_the_end(arguments: argparse.Namespace) -> int:
+        from workbench.owners import OwnersError
+
+        try:
+            return run(arguments)
+        except OwnersError as error:
+            print(f"workbench owners: {error}", file=sys.stderr)
+            return FAILED
+
+    return to_the_end
+
+
 def _fit(arguments: argparse.Namespace) -> int:
     from workbench import owners
 
+    return _finished(arguments, lambda: owners.fit(arguments.plan, arguments.sums))
+
+
+def _coordinate(arguments: argparse.Namespace) -> int:
+    from workbench import owners
+
+    names = ("keys", "host", "port", "certificate", "private_key", "patience")
+    with stopped_by_interrupt("workbench: stopping.") as stop:
+        return _finished(
+            arguments,
+            lambda: owners.coordinate(arguments.plan, stop=stop, **values_of(arguments, names)),
+        )
+
+
+def _finished(arguments: argparse.Namespace, fitted: Callable[[], FitResult]) -> int:
     folder = out_folder(arguments)
     with warnings.catch_warnings(record=True) as caught:
-        result = owners.fit(arguments.plan, arguments.sums)
-        return fit.finish(result, arguments, folder, caught)
+        return fit.finish(fitted(), arguments, folder, caught)

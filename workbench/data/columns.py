@@ -83,14 +83,18 @@ class Numeric:
         """Of the range."""
         return self.low / 2 + self.high / 2
 
+    @property
+    def reach(self) -> float:
+        """Half the range."""
+        return self.high / 2 - self.low / 2
+
     def feature_names(self, name: str) -> tuple[str, ...]:
         """Names of the encoded columns, given that of the column itself."""
         return (name, indicator_of(name)) if self.missing else (name,)
 
     def contrasts(self) -> list[Contrast]:
         """What the weight of each feature compares."""
-        reach = self.high / 2 - self.low / 2
-        slope = Contrast(1 / reach, -self.middle / reach, "1 more")
+        slope = Contrast(1 / self.reach, -self.middle / self.reach, "1 more")
         return (
             [slope, Contrast(1.0, 0.0, f"missing against {self.middle:g}")]
             if self.missing
@@ -126,8 +130,8 @@ class Numeric:
         if self.missing:
             values = replace(self, missing=False).decode(encoded[:, :1]).astype(np.float64)
             return np.where(encoded[:, 1] >= 0.5, np.nan, values)
-        middle, reach = self.middle, self.high / 2 - self.low / 2
-        values = np.clip(middle + np.clip(encoded[:, 0], -1, 1) * reach, self.low, self.high)
+        values = self.middle + np.clip(encoded[:, 0], -1, 1) * self.reach
+        values = np.clip(values, self.low, self.high)
         if self.whole:
             return np.clip(np.rint(values), math.ceil(self.low), math.floor(self.high)).astype(
                 np.int64

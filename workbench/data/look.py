@@ -381,8 +381,9 @@ def inside(schema: Schema, x: np.ndarray, scales: Scales) -> np.ndarray:
     for name, features in schema.by_column(x).items():
         column, scale = schema.columns[name], scales.get(name)
         if isinstance(scale, Scale) and isinstance(column, Numeric):
-            reach = column.high / 2 - column.low / 2
-            low, high = ((bound - column.middle) / reach for bound in (scale.low, scale.high))
+            low, high = (
+                (bound - column.middle) / column.reach for bound in (scale.low, scale.high)
+            )
             values = np.asarray(features[:, 0], np.float64)
             is_inside = (values >= low - _ROUNDED) & (values <= high + _ROUNDED)
             if column.missing:

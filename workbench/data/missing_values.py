@@ -87,11 +87,7 @@ def public_values(
         )
     if missing == "drop":
         return {}
-    return {
-        name: column.low / 2 + column.high / 2
-        for name, column in columns.items()
-        if isinstance(column, Numeric)
-    }
+    return {name: column.middle for name, column in columns.items() if isinstance(column, Numeric)}
 
 
 def _checked_value(name: str, value: Any, declared: Schema) -> Any:

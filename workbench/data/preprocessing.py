@@ -33,6 +33,7 @@ __all__ = [
     "level_words",
     "listed",
     "may_hold_numbers",
+    "middle_and_reach",
     "names_withheld",
     "number_or_nan",
     "numbers_in",
@@ -370,6 +371,12 @@ def scale_to_bounds(values: np.ndarray, bounds: Bounds) -> np.ndarray:
     low = np.array([pair[0] for pair in bounds.values()])
     high = np.array([pair[1] for pair in bounds.values()])
     return (2 * (np.clip(values, low, high) - low) / (high - low) - 1).astype(np.float32)
+
+
+def middle_and_reach(bounds: tuple[float, float]) -> tuple[float, float]:
+    """The middle of bounds, and half their distance."""
+    low, high = bounds
+    return low / 2 + high / 2, high / 2 - low / 2
 
 
 def text_of(value: object) -> str:

@@ -46,6 +46,12 @@ _AS_DECLARED = (
     "With look=0 the declared bounds stand for how columns are spread. Where a column fills less "
     "than a fifth of them, its effect is drawn towards 0 and its interval may miss it."
 )
+_SCALED = (-1.0, 1.0)  # bounds of columns that the caller has scaled
+_UNSEEN = (
+    "The declared bounds stand for how columns are spread, because this fit did not look at them. "
+    "Where a column fills less than a fifth of its bounds, its effect is drawn towards 0 and its "
+    "interval may miss it: look=0.1 learns the scales for a tenth of epsilon."
+)
 
 
 def prior_for(spec: FitSpec, model: RecordModel) -> Prior | JointPrior:
@@ -215,10 +221,15 @@ def inferred(
 
 
 def _bounds_cautions(spec: FitSpec) -> list[str]:
-    """A sentence about bounds, where the caller had no scales learned."""
-    look = spec.request.look
+    """A sentence about bounds that the caller declared, where no scales were learned."""
+    look, schema = spec.request.look, spec.source.schema
     is_off = isinstance(look, int | float) and look == 0
-    return [_AS_DECLARED] if is_off and spec.model.learns_scales else []
+    if spec.model.columns_scaled is not None:
+        return [_AS_DECLARED] if is_off and spec.model.learns_scales else []
+    bounds = () if schema is None else schema.bounds.values()
+    if spec.data.is_public or spec.scales or all(map(_SCALED.__eq__, bounds)):
+        return []
+    return [_AS_DECLARED if is_off else _UNSEEN]
 
 
 def _settings_cautions(spec: FitSpec) -> list[str]:

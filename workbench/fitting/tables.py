@@ -16,9 +16,10 @@ import jax
 from workbench import _validate
 from workbench._lazy import pd
 from workbench._validate import ArgumentError
-from workbench.data import Dataset
+from workbench.data import Dataset, from_frame, load
 from workbench.data.columns import Boolean
 from workbench.data.look import Look, Scales
+from workbench.data.missing_values import with_indicators
 from workbench.data.preprocessing import DECLARATION, listed
 from workbench.data.schema import Schema
 from workbench.data.undeclared import Table, by_type, is_complete, types_from_text, types_to_text
@@ -249,8 +250,6 @@ def _unlearned(
     :raises ArgumentError: also for a formula that would be refused once ranges or levels are
         learned.
     """
-    from workbench.data import from_frame
-    from workbench.data.missing_values import with_indicators
     from workbench.formula.families import get, of_column
     from workbench.formula.parsing import parse
 
@@ -342,8 +341,6 @@ def _formula(
 
     :param learned: the declaration of a look at the table.
     """
-    from workbench.data import load
-    from workbench.data.missing_values import with_indicators
     from workbench.formula.model import formula
     from workbench.formula.records import schema_of
 

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from workbench import _validate
-from workbench.data.preprocessing import DECLARATION
+from workbench.data.preprocessing import DECLARATION, middle_and_reach
 from workbench.formula.expressions import Bounded, constant, function_name
 from workbench.formula.parsing import refused
 
@@ -183,7 +183,7 @@ def _check_smooth(formula: str, call: ast.Call) -> None:
 
 def _smooth(number: Bounded, k: int) -> Basis:
     count = _validate.integer("k", k, at_least=_FEWEST_OF_CURVE, at_most=_MOST_OF_CURVE) - 2
-    middle, reach = number.low / 2 + number.high / 2, number.high / 2 - number.low / 2
+    middle, reach = middle_and_reach((number.low, number.high))
     # longer than the range by about half a bend: a curve that bends at its end takes fewer modes
     rates, beam = _rates(count), reach * k / (k - 1)
 

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from workbench.data.preprocessing import DECLARATION
+from workbench.data.preprocessing import DECLARATION, middle_and_reach
 from workbench.formula.hints import CALLS
 from workbench.formula.limits import refused
 
@@ -266,13 +266,13 @@ def _size(refusal: Refusal, argument: Bounded) -> Bounded:
 
 def _centred(refusal: Refusal, argument: Bounded) -> Bounded:
     """Less the middle of the bounds."""
-    middle, reach = argument.low / 2 + argument.high / 2, argument.high / 2 - argument.low / 2
+    middle, reach = middle_and_reach((argument.low, argument.high))
     return Bounded(-reach, reach, _apply(lambda values: values - middle, argument))
 
 
 def _scaled(refusal: Refusal, argument: Bounded) -> Bounded:
     """Less the middle of the bounds, over half their distance."""
-    middle, reach = argument.low / 2 + argument.high / 2, argument.high / 2 - argument.low / 2
+    middle, reach = middle_and_reach((argument.low, argument.high))
     if not reach > 0:
         raise refusal(argument, "needs numbers that are not all the same")
     return Bounded(-1.0, 1.0, _apply(lambda values: (values - middle) / reach, argument))

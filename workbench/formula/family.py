@@ -16,6 +16,7 @@ from numpy.typing import ArrayLike
 from numpyro import distributions as dist
 
 from workbench import _validate
+from workbench.data.preprocessing import middle_and_reach
 from workbench.formula import links
 from workbench.formula.centring import Nodes
 from workbench.formula.response import LARGEST, Response
@@ -148,7 +149,7 @@ class Family:
             return Units((math.log(low) + math.log(high)) / 2, 1.0)
         if self.link == "inverse":
             low, high = 1 / high, 1 / low
-        return Units(low / 2 + high / 2, high / 2 - low / 2)
+        return Units(*middle_and_reach((low, high)))
 
     def _mean_range(self, response: Response) -> tuple[float, float]:
         """Bounds of the mean; on the scale of logarithms and inverses both are above 0."""

@@ -356,7 +356,7 @@ def _as_given(numbers: np.ndarray, column: Numeric) -> np.ndarray:
     to a decimal of at least 1e-7 of it. So ``I(age >= 65)`` is true of 65, which was scaled to [-1,
     1] and back.
     """
-    return np.round(numbers, math.floor(7 - math.log10(column.high / 2 - column.low / 2)))
+    return np.round(numbers, math.floor(7 - math.log10(column.reach)))
 
 
 def columns_of_formula(

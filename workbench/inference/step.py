@@ -194,12 +194,43 @@ class PrivateStep:
             taken that step before; the latter not under jit, which cannot see it.
         """
         records = self._checked(state, records)
+
+        def release(loss: RecordLoss, u: Any) -> Release:
+            return self._release_at(loss, u, state, records, draws, hyper)
+
+        return self._advanced(state, draws, hyper, release)
+
+    def advanced(
+        self,
+        state: DPVIState,
+        base_noise: jax.Array,
+        total: Any,
+        counts: jax.Array | None,
+        hyper: Hyperparameters,
+    ) -> DPVIState:
+        """One step of the optimiser on a noised sum from elsewhere.
+
+        :param base_noise: of the ``draws`` that ``point`` had.
+        :param total: the noised sum of clipped gradients at that point, a pytree like it.
+        :param counts: noised counts of their norms, as of ``Release``.
+        """
+        drawn: Any = None  # where the sum comes from
+        draws = Draws(drawn, None, base_noise)
+        return self._advanced(state, draws, hyper, lambda loss, u: Release(u, total, counts))
+
+    def _advanced(
+        self,
+        state: DPVIState,
+        draws: Draws,
+        hyper: Hyperparameters,
+        release: Callable[[RecordLoss, Any], Release],
+    ) -> DPVIState:
+        """One step of the optimiser on what ``release(loss, u)`` returns."""
         model = self._model_with(hyper)
         released: list[Release] = []
 
         def noised_sum(loss: RecordLoss, u: Any) -> Any:
-            u = self.dithered(u, state, draws, hyper)
-            released.append(self._release_at(loss, u, state, records, draws, hyper))
+            released.append(release(loss, self.dithered(u, state, draws, hyper)))
             return jax.tree.map(
                 lambda leaf, like: leaf.astype(kernel_factors.single(like).dtype),
                 released[0].total,
@@ -220,29 +251,48 @@ class PrivateStep:
             moments = self._with_pull(moments, model, params, mean, draws, state, hyper)
         return DPVIState(optim_state, state.step + 1, state.key, average, moments)
 
+    def point(self, state: DPVIState, draws: Draws, hyper: Hyperparameters) -> Any:
+        """u, where ``step`` takes the records' gradients. It reads no record."""
+        return self._visited(state, draws, hyper, lambda loss, u: u)
+
     def release(
-        self, state: DPVIState, records: Record, draws: Draws, hyper: Hyperparameters
+        self, u: Any, state: DPVIState, records: Record, draws: Draws, hyper: Hyperparameters
     ) -> Release:
-        """What ``step`` releases, for an optimiser elsewhere. The arguments and errors are those of
-        ``step``.
+        """What a step at ``u`` releases, for an optimiser elsewhere (``point``, ``advanced``). The
+        other arguments and errors are those of ``step``.
+
+        :param u: a pytree as ``point`` returns; whoever chooses it has no influence on the noise.
         """
         records = self._checked(state, records)
-        released: list[Release] = []
+        return self._visited(
+            state,
+            draws,
+            hyper,
+            lambda loss, _: self._release_at(loss, u, state, records, draws, hyper),
+        )
+
+    def _visited(
+        self,
+        state: DPVIState,
+        draws: Draws,
+        hyper: Hyperparameters,
+        visit: Callable[[RecordLoss, Any], Any],
+    ) -> Any:
+        """What ``visit(loss, u)`` returns where a step takes gradients of ``loss``."""
+        visited: list[Any] = []
 
         def noised_sum(loss: RecordLoss, u: Any) -> Any:
-            point = self.dithered(u, state, draws, hyper)
-            released.append(self._release_at(loss, point, state, records, draws, hyper))
+            visited.append(visit(loss, self.dithered(u, state, draws, hyper)))
             return jax.tree.map(jnp.zeros_like, u)
 
-        params = self.optimizer.get_params(state.optim_state)
         self.estimator.gradient(
             self._model_with(hyper),
-            params,
+            self.optimizer.get_params(state.optim_state),
             draws.base_noise,
             self.sampler.sampling_rate,
             noised_sum,
         )
-        return released[0]
+        return visited[0]
 
     def dithered(self, u: Any, state: DPVIState, draws: Draws, hyper: Hyperparameters) -> Any:
         """``u`` moved by plus or minus ``hyper.dither`` in each coordinate, between the starts of

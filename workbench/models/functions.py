@@ -6,17 +6,17 @@ from __future__ import annotations
 
 import functools
 import inspect
+import math
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from workbench import _validate
+from workbench.data import Dataset
 from workbench.models.model import Model, parameters_of
-
-if TYPE_CHECKING:
-    from workbench.data import Dataset
 
 __all__ = ["Arguments", "FunctionModel", "arguments_of", "from_function", "is_numpyro_model"]
 
+_VISIBLE = 100.0  # N epsilon for each number of a record, from which C is adapted
 _TARGET = "y"  # the array of a data set that the others predict,
 _NAMES = {"x", "group", "present", _TARGET}  # of all that it may have
 _BY_POSITION = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
@@ -82,6 +82,14 @@ class FunctionModel(Model):
     """A ``Model`` of a NumPyro function alone. It takes arrays by name if it uses the names of data
     sets.
     """
+
+    def advice(self, dataset: Dataset, num_records: int, epsilon: float) -> Mapping[str, Any]:
+        """As of ``Model``. Nobody knows how long its gradients are, so C adapts where the noise
+        does not hide that; not for images, as clipping does networks little harm.
+        """
+        numbers = 1 + sum(math.prod(array.shape[1:]) for array in dataset.train)
+        shows = num_records * epsilon >= _VISIBLE * numbers and not dataset.image_shape
+        return {"adapts_clip": shows, **super().advice(dataset, num_records, epsilon)}
 
     def view(self, dataset: Dataset) -> Any:
         """``dataset`` with the arrays that the function names, or as it is.

@@ -13,7 +13,7 @@ import functools
 import itertools
 import math
 from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -22,14 +22,11 @@ import numpyro
 import numpyro.distributions as dist
 
 from workbench import _validate
-from workbench.data.columns import Boolean, Categorical, Numeric
+from workbench.data import Dataset
+from workbench.data.columns import Boolean, Categorical, Column, Numeric
 from workbench.models.model import CellTable, Model
 from workbench.posterior.cell_tree import Cells
 from workbench.posterior.joint_cells import LARGEST
-
-if TYPE_CHECKING:
-    from workbench.data import Dataset
-    from workbench.data.columns import Column
 
 __all__ = ["cells_of", "codes_of", "in_order", "mixed_table"]
 
@@ -63,9 +60,8 @@ def _levels_of(name: str, column: Column, bins: Bins) -> dict[str, Any]:
 def _of_numbers(name: str, column: Numeric, bins: Bins) -> dict[str, Any]:
     chosen = bins if isinstance(bins, int) else bins.get(name, _BINS)
     ends = _ends(column, chosen) if isinstance(chosen, int) else _inner_ends(name, column, chosen)
-    reach = column.high / 2 - column.low / 2
-    scaled = (np.array(ends) - column.middle) / reach
-    nearest = scaled[1:-1] - 0.5 / reach if column.whole else scaled[:-2]
+    scaled = (np.array(ends) - column.middle) / column.reach
+    nearest = scaled[1:-1] - 0.5 / column.reach if column.whole else scaled[:-2]
     if np.any(np.float32(nearest) >= np.float32(scaled[1:-1])):
         raise _validate.ArgumentError(
             f"bins[{name!r}]",

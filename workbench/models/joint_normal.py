@@ -12,7 +12,7 @@ of the prior.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -21,11 +21,9 @@ import numpyro
 import numpyro.distributions as dist
 
 from workbench import _validate
+from workbench.data import Dataset
 from workbench.data.columns import Numeric
 from workbench.models.model import Model, NormalTable
-
-if TYPE_CHECKING:
-    from workbench.data import Dataset
 
 __all__ = ["normal_table"]
 

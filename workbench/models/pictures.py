@@ -8,14 +8,12 @@ or else the release alone.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from workbench import _validate, plots
-
-if TYPE_CHECKING:
-    from workbench.data import Dataset
+from workbench.data import Dataset
 
 __all__ = [
     "coefficients",

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
 from workbench import _validate
-
-if TYPE_CHECKING:
-    from workbench.data import Dataset
+from workbench.data import Dataset
 
 __all__ = ["binary_scores", "check_binary_target", "class_scores"]
 

@@ -1,37 +1,32 @@
-"""What the coordinator does: add up the files of all owners, and make a result of the total."""
+"""What the coordinator does: add up the sums of all owners, and make a result of the totals."""
 
 from __future__ import annotations
 
 import base64
 import binascii
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import jax.numpy as jnp
 import numpy as np
 
-from workbench._schema import number, record, text, whole
+from workbench._schema import listed, number, record, text, whole
 from workbench._validate import ArgumentError
 from workbench.fitting.fits import begun
-from workbench.fitting.one_shot import OneShot
-from workbench.fitting.spec import FitSpec
-from workbench.inference.state import Hyperparameters
-from workbench.inference.step import PrivateStep
 from workbench.owners import files
 from workbench.owners.planning import Agreement, Plan, agreement, as_plan
-from workbench.owners.shares import Shares
 from workbench.posterior import statistics
-from workbench.privacy.plan import PrivacyPlan
 from workbench.results import FitResult
 
-__all__ = ["fit"]
+__all__ = ["Part", "fit", "total"]
 
 _FORM = record(
     {
         "plan": text(),
         "keys": text(),
         "owner": text(),
+        "round": whole(),
         "grid": record(
             {
                 "clip": number(above=0),
@@ -39,23 +34,48 @@ _FORM = record(
                 "level": whole(at_least=-(2**31)),
                 "capacity": whole(),
                 "size": whole(at_least=1),
-                "spacing": number(above=0),
+                "spacings": listed(number(above=0)),
             }
         ),
         "words": text(),
         "checksum": text(),
     }
 )
-_ALONE = Shares(1, 0)
 _FAR = 20  # standard deviations of the noise, beyond which no total is
 
 
-class _Part(NamedTuple):
+class Part(NamedTuple):
+    """The noised and masked sum of an owner.
+
+    :param keys: SHA-256 of the keys of all. :param round: its number, from 0.
+    :param spacings: g of the sum, and of counts of norms. :param grid: as of ``Agreement``.
+    """
+
     owner: str
     keys: str
-    spacing: float
+    round: int
+    spacings: tuple[float, ...]
     grid: Mapping[str, Any]
     words: np.ndarray
+
+    @classmethod
+    def of(cls, plan: Plan, argument: str, path: object, written: str | bytes) -> Part:
+        """The part that an owner wrote.
+
+        :param argument: for errors. :param path: where it is from.
+        :raises ArgumentError: if it is damaged, or of another plan.
+        """
+        content = files.checked(argument, path, written, "sum", _FORM)
+        if content.pop("checksum") != files.digest_of(content):
+            raise ArgumentError(argument, str(path), "was altered after it was written.")
+        plan.require_of(argument, path, content)
+        try:
+            words = np.frombuffer(base64.b64decode(content["words"], validate=True), "<u4")
+        except (binascii.Error, ValueError):
+            words = np.empty(0, np.uint32)
+        grid = dict(content["grid"])
+        facts = (content["owner"], content["keys"], content["round"])
+        return cls(*facts, tuple(grid.pop("spacings")), grid, words)
 
 
 def fit(plan: Plan | str | Path, sums: Iterable[str | Path]) -> FitResult:
@@ -70,87 +90,61 @@ def fit(plan: Plan | str | Path, sums: Iterable[str | Path]) -> FitResult:
         others', or numbers that were altered.
     """
     agreed = as_plan(plan)
-    answers = _parts(agreed, sums)
     side = agreement(agreed)
-    released = _total(side, answers)
-    _require_possible(agreed, side, released)
-    estimation = _OfOwners.of(side.estimation, agreed.shares)
-    spec = replace(side.spec, estimation=estimation)
-    prepared = begun(side.request, spec, side.privacy, spec.new_key())
+    by_owner: dict[str, Part] = {}
+    for path in sums:
+        part = Part.of(agreed, "sums", path, files.read_bytes("sums", path))
+        if part.owner in by_owner:
+            raise ArgumentError("sums", str(path), f"is a second file of {part.owner}.")
+        by_owner[part.owner] = part
+    (released,) = total(agreed, side, by_owner)
+    prepared = begun(side.request, side.spec, side.privacy, side.spec.new_key())
     # a step of SGD from 0 by the mean gradient, as the step of a fit takes it
     prepared.adopt({statistics.SITE: -released / agreed.num_records}, {}, 0.0)
-    return replace(prepared.result(), guarantee=side.guarantee)
+    return prepared.result()
 
 
-@dataclass(frozen=True, eq=False, repr=False)
-class _OfOwners(OneShot):
-    """A fit from sums with the noise of all owners. :param division: how it was divided."""
+def total(plan: Plan, side: Agreement, by_owner: Mapping[str, Part]) -> list[np.ndarray]:
+    """The noised sums over all records, float[d], and counts of norms where there are some.
 
-    division: Shares = _ALONE
-
-    @classmethod
-    def of(cls, one_shot: OneShot, division: Shares) -> _OfOwners:
-        fields = (one_shot.model, one_shot.sums, one_shot.predict, one_shot.score)
-        return cls(*fields, division=division)
-
-    def hyper(self, spec: FitSpec, plan: PrivacyPlan, step: PrivateStep) -> Hyperparameters:
-        return Hyperparameters.of(self.division.in_all(plan.mechanism), None)
-
-
-def _parts(plan: Plan, paths: Iterable[str | Path]) -> list[_Part]:
-    """The files of all owners, in their order. :raises ArgumentError: naming ``sums``."""
-    by_owner: dict[str, _Part] = {}
-    for path in paths:
-        content = files.read("sums", path, "sum", _FORM)
-        checksum, owner = content.pop("checksum"), content["owner"]
-        if checksum != files.digest_of(content):
-            raise ArgumentError("sums", str(path), "was altered after it was written.")
-        plan.require_of("sums", path, content)
-        if owner in by_owner:
-            raise ArgumentError("sums", str(path), f"is a second file of {owner}.")
-        grid = dict(content["grid"])
-        try:
-            words = np.frombuffer(base64.b64decode(content["words"], validate=True), "<u4")
-        except (binascii.Error, ValueError):
-            words = np.empty(0, np.uint32)
-        by_owner[owner] = _Part(owner, content["keys"], grid.pop("spacing"), grid, words)
+    :raises ArgumentError: naming ``sums``, if one is missing, or they do not go together.
+    """
     plan.require_all("sums", by_owner, "its sum")
     answers = [by_owner[owner] for owner in plan.owners]
-    for answer in answers[1:]:
-        if (answer.keys, answer.spacing) != (answers[0].keys, answers[0].spacing):
+    units = np.zeros(side.size, np.uint32)
+    for answer in answers:
+        if answer[1:4] != answers[0][1:4]:
             raise ArgumentError(
                 "sums",
                 answer.owner,
                 f"used other keys or another spacing than {answers[0].owner}, so the masks do not "
                 "cancel: agree on a new plan.",
             )
-    return answers
-
-
-def _total(side: Agreement, answers: list[_Part]) -> np.ndarray:
-    """The noised sum over all records, float[d]. :raises ArgumentError: naming ``sums``."""
-    total = np.zeros(side.size, np.uint32)
-    for answer in answers:
         if answer.grid != side.grid:
             reason = (
                 "computed its sum for other noise than here: all must use the same version of the "
                 "workbench."
             )
             raise ArgumentError("sums", answer.owner, reason)
-        if answer.words.shape != total.shape:
+        if answer.words.shape != units.shape:
             reason = f"has {len(answer.words)} numbers in its file instead of {side.size}."
             raise ArgumentError("sums", answer.owner, reason)
-        total = total + answer.words.astype(np.uint32)
-    return total.view(np.int32).astype(float) * answers[0].spacing
+        units = units + answer.words.astype(np.uint32)
+    pieces = np.split(units.view(np.int32).astype(float), [side.step.noise_size])
+    _require_possible(plan, side, pieces[0])
+    return [x * spacing for x, spacing in zip(pieces, answers[0].spacings, strict=False)]
 
 
-def _require_possible(plan: Plan, side: Agreement, released: np.ndarray) -> None:
-    """:raises ArgumentError: for a total that no records and no noise give, as where masks do not
-    cancel.
+def _require_possible(plan: Plan, side: Agreement, units: np.ndarray) -> None:
+    """:raises ArgumentError: for a total, in spacings, that no records and no noise give, as where
+    masks do not cancel.
     """
-    noise = plan.shares.in_all(side.privacy.mechanism).standard_deviation
-    largest = plan.num_records * float(side.privacy.mechanism.clip) * 1.01 + _FAR * 1.01 * noise
-    if np.any(np.abs(released) > largest):
+    mechanism, level = side.step.mechanism, side.grid["level"]
+    sigma = jnp.float32(mechanism.noise_multiplier)
+    in_all = plan.shares.in_all(side.privacy.mechanism)
+    of_record = float(mechanism.whole_spacings(sigma, level)) + 1
+    largest = 1.01 * of_record * (plan.num_records + _FAR * in_all.noise_multiplier)
+    if np.any(np.abs(units) > largest):
         raise ArgumentError(
             "sums",
             None,

@@ -13,15 +13,29 @@ from typing import Any
 from workbench import _folders, _json, _schema, _validate
 from workbench._validate import ArgumentError
 
-__all__ = ["FORMAT", "digest_of", "read", "text_of", "write_new"]
+__all__ = [
+    "FORMAT",
+    "MOST_BYTES",
+    "checked",
+    "digest_of",
+    "read",
+    "read_bytes",
+    "text_with",
+    "write_new",
+]
 
-FORMAT = 1
-_MOST_BYTES = 2**26
+FORMAT = 2
+MOST_BYTES = 2**26
 
 
 def text_of(content: Mapping[str, Any]) -> str:
     """JSON of which there is one text for equal contents."""
     return json.dumps(content, sort_keys=True, indent=1, ensure_ascii=True, allow_nan=False) + "\n"
+
+
+def text_with(kind: str, content: Mapping[str, Any]) -> str:
+    """What ``checked`` takes."""
+    return text_of({"format": FORMAT, "kind": kind, **content})
 
 
 def digest_of(content: Mapping[str, Any]) -> str:
@@ -35,12 +49,24 @@ def read(argument: str, path: str | Path, kind: str, form: _schema.Form) -> dict
     :param argument: for errors. :param form: of all but ``format`` and ``kind``.
     :raises ArgumentError: if it cannot be read, or is another kind of file or damaged.
     """
-    location = _validate.path(argument, path)
+    return checked(argument, path, read_bytes(argument, path), kind, form)
+
+
+def read_bytes(argument: str, path: str | Path) -> bytes:
+    """The bytes of a file. :param argument: for errors. :raises ArgumentError: if it has none."""
     try:
-        content = _json.loads(_folders.content(location, _MOST_BYTES))
+        return _folders.content(_validate.path(argument, path), MOST_BYTES)
     except OSError as error:
         reason = f"cannot be read ({error.strerror})."
         raise ArgumentError(argument, str(path), reason) from None
+
+
+def checked(
+    argument: str, path: object, text: str | bytes, kind: str, form: _schema.Form
+) -> dict[str, Any]:
+    """The content of a text as of ``read``, with its errors. :param path: where it is from."""
+    try:
+        content = _json.loads(text)
     except (ValueError, RecursionError):
         raise ArgumentError(argument, str(path), "is no JSON file, or damaged.") from None
     said = content.get("kind") if isinstance(content, dict) else None
@@ -62,7 +88,7 @@ def write_new(argument: str, path: Path, kind: str, content: Mapping[str, Any]) 
 
     :raises ArgumentError: if there is one of that name, or it cannot be written.
     """
-    text = text_of({"format": FORMAT, "kind": kind, **content})
+    text = text_with(kind, content)
     try:
         handle, partial = tempfile.mkstemp(dir=path.parent)
         with os.fdopen(handle, "w", encoding="utf-8") as file:

@@ -2,17 +2,19 @@
 
 Two owners agree on a key by X25519 and HKDF-SHA256, which binds it to the plan and to the public
 keys of all owners. Its ChaCha20 stream is added to the sum of the first and taken off that of the
-second, modulo 2^32. A key makes the masks of one plan and is then thrown away.
+second, modulo 2^32: in each round the part of the stream with the number of the round. A key makes
+the masks of one plan and is then thrown away.
 """
 
 from __future__ import annotations
 
 import hashlib
 import importlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+import jax
 import numpy as np
 
 from workbench import _schema
@@ -23,19 +25,18 @@ from workbench.owners.planning import Plan, as_plan
 
 __all__ = [
     "KEY_FORM",
+    "Masks",
     "code",
     "digest_of_keys",
     "keys_of_all",
-    "mask",
     "public_key",
     "require_cryptography",
-    "words_of_pair",
 ]
 
 KEY_FORM = _schema.record(
     {"plan": _schema.text(), "owner": _schema.text(), "public_key": _schema.text()}
 )
-_PURPOSE = b"dpvi-workbench masks of owners, one release of sums, version 1"
+_PURPOSE = b"dpvi-workbench masks of owners, one stream a round, version 2"
 
 
 def require_cryptography() -> Any:
@@ -99,28 +100,44 @@ def code(plan: Plan | str | Path, keys: Iterable[str | Path]) -> str:
     return " ".join(digits[start : start + 4] for start in range(0, 32, 4))
 
 
-def mask(plan: Plan, secret: bytes, keys: Sequence[bytes], position: int, size: int) -> np.ndarray:
-    """What an owner adds to its sum, uint32[size]; over all owners this adds up to 0 modulo 2^32.
+_stream = jax.jit(stream, static_argnums=2)
 
-    :param secret: of the owner. :param keys: public ones of all. :param position: of the owner.
-    :raises ArgumentError: naming ``keys``, for one that is no point of the curve's main group.
+
+class Masks(NamedTuple):
+    """What an owner adds to its sums; over all owners it adds up to 0 modulo 2^32 in each round.
+
+    :param position: of the owner. :param streams: the keys of the streams that it has in common
+        with each other owner and nobody else knows, by the place of that owner.
     """
-    total = np.zeros(size, np.uint32)
-    for partner in range(len(keys)):
-        if partner != position:
-            words = words_of_pair(plan, secret, keys, position, partner, size)
-            total = total + words if position < partner else total - words
-    return total
+
+    position: int
+    streams: Mapping[int, jax.Array]
+
+    @classmethod
+    def of(cls, plan: Plan, secret: bytes, keys: Sequence[bytes], position: int) -> Masks:
+        """Those of an owner.
+
+        :param secret: of the owner. :param keys: public ones of all.
+        :raises ArgumentError: naming ``keys``, for one that is no point of the curve's main group.
+        """
+        others = (partner for partner in range(len(keys)) if partner != position)
+        return cls(
+            position,
+            {partner: _of_pair(plan, secret, keys, position, partner) for partner in others},
+        )
+
+    def at(self, number: int, size: int) -> np.ndarray:
+        """The mask of round ``number`` (from 0), uint32[size]."""
+        total = np.zeros(size, np.uint32)
+        for partner, key in self.streams.items():
+            words = np.asarray(_stream(key, np.int32(number), size), np.uint32)
+            total = total + words if self.position < partner else total - words
+        return total
 
 
-def words_of_pair(
-    plan: Plan, secret: bytes, keys: Sequence[bytes], position: int, partner: int, size: int
-) -> np.ndarray:
-    """What two owners have in common and nobody else knows, uint32[size].
-
-    :param partner: the place of the other owner. The other arguments and errors are those of
-        ``mask``.
-    """
+def _of_pair(
+    plan: Plan, secret: bytes, keys: Sequence[bytes], position: int, partner: int
+) -> jax.Array:
     x25519 = require_cryptography()
     hashes = importlib.import_module("cryptography.hazmat.primitives.hashes")
     hkdf = importlib.import_module("cryptography.hazmat.primitives.kdf.hkdf")
@@ -133,4 +150,4 @@ def words_of_pair(
     pair = [bytes([index]) + keys[index] for index in sorted((position, partner))]
     bound = b"".join([_PURPOSE, bytes.fromhex(digest_of_keys(plan, keys)), *pair])
     derive = hkdf.HKDF(hashes.SHA256(), 32, bytes.fromhex(plan.digest), bound).derive
-    return np.asarray(stream(key_from_bytes(derive(shared)), 0, size), np.uint32)
+    return key_from_bytes(derive(shared))

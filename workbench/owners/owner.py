@@ -1,43 +1,53 @@
-"""What an owner does: make a key, and then write the noised and masked sum of its records, once."""
+"""What an owner does: make a key, and then release noised and masked sums of its records, once a
+round: in a file, or in answers to a coordinator.
+"""
 
 from __future__ import annotations
 
 import base64
 import contextlib
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
+import jax.flatten_util
+import jax.numpy as jnp
 import numpy as np
 
 from workbench import _folders, _validate
+from workbench._compiler import compiler_options
 from workbench._keys import make_key as make_secret
 from workbench._keys import read_key
 from workbench._validate import ArgumentError
 from workbench.fitting.single_release import charged
 from workbench.inference.state import DPVIState, Hyperparameters
+from workbench.inference.step import PrivateStep
+from workbench.noise import key_use
 from workbench.noise.chacha20 import key_from_seed
 from workbench.owners import files
 from workbench.owners.masks import (
+    Masks,
     digest_of_keys,
     keys_of_all,
-    mask,
     public_key,
     require_cryptography,
 )
 from workbench.owners.planning import Agreement, Plan, agreement, as_plan
 from workbench.record_model.model import Record
 
-__all__ = ["Sum", "make_key", "write_sum"]
+__all__ = ["OwnSums", "Ready", "Sum", "make_key", "write_sum"]
 
 
 class Sum(NamedTuple):
-    """A noised sum in whole numbers. :param words: uint32[d]. :param spacing: g, public."""
+    """A noised sum in whole numbers. :param words: uint32[d]. :param spacings: g of the sum, and
+    of counts of norms where there are some, public.
+    """
 
     words: np.ndarray
-    spacing: float
+    spacings: list[float]
 
 
 class _Secret(NamedTuple):
@@ -154,60 +164,157 @@ def write_sum(
         allow it: then there is no file.
     """
     agreed = as_plan(plan)
-    position = agreed.position(owner)
-    path = _folder(folder) / f"owner-{position + 1}.sum.json"
+    if agreed.rounds > 1:
+        reason = "has more rounds than files can bring: answer it with wb.owners.answer."
+        raise ArgumentError("plan", agreed.model, reason)
+    path = _folder(folder) / f"owner-{agreed.position(owner) + 1}.sum.json"
     if path.exists():
         raise ArgumentError("folder", str(folder), f"has a file {path.name} already.")
-    public = keys_of_all(agreed, keys)
-    secret = _Secret.of(agreed, owner)
-    private = secret.read(owner)
-    if public_key(private) != public[position]:
-        reason = "is not the key that was made here for this plan."
-        raise ArgumentError("keys", public[position].hex(), reason)
-    side = agreement(agreed, data, name or f"records of {owner}")
-    # whatever can fail fails before anything is spent
-    covering, summed = mask(agreed, private, public, position, side.size), compiled(side)
-    spec = side.spec
-    with charged(
-        spec.source,
-        side.guarantee,
-        spec.model.name,
-        lambda: spec.columns.dataset_id,
-        seed=None,  # which would let others predict its noise
-        ledger=ledger,
-        over_cap=over_cap,
-    ) as charge:
-        secret.take(owner)
-        answer = summed(charge.key)
-        words = answer.words + covering
+    ready = Ready.of(agreed, owner, data, keys, name)
+    with ready.charged(ledger, over_cap) as sums:
+        return files.write_new("folder", path, "sum", ready.content(0, sums.at(0, sums.start)))
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Ready:
+    """An owner that can answer its plan: whatever can fail has not failed, and nothing is spent.
+
+    :param plan: which it answers. :param owner: its name. :param keys: SHA-256 of all public keys.
+    :param side: the plan with its records. :param masks: that cover its sums.
+    :param sums: of its records, compiled.
+    """
+
+    plan: Plan
+    owner: str
+    keys: str
+    side: Agreement
+    masks: Masks
+    sums: OwnSums
+    _secret: _Secret
+
+    @classmethod
+    def of(
+        cls, plan: Plan, owner: str, data: Any, keys: Iterable[str | Path], name: str | None
+    ) -> Ready:
+        """:raises ArgumentError: naming the argument and its value, as of ``write_sum``."""
+        position = plan.position(owner)
+        public = keys_of_all(plan, keys)
+        secret = _Secret.of(plan, owner)
+        private = secret.read(owner)
+        if public_key(private) != public[position]:
+            reason = "is not the key that was made here for this plan."
+            raise ArgumentError("keys", public[position].hex(), reason)
+        side = agreement(plan, data, name or f"records of {owner}")
+        masks = Masks.of(plan, private, public, position)
+        return cls(plan, owner, digest_of_keys(plan, public), side, masks, OwnSums.of(side), secret)
+
+    @contextlib.contextmanager
+    def charged(self, ledger: Any, over_cap: str | None) -> Iterator[OwnSums]:
+        """Its sums, once its ledger has the charge of all rounds and its secret key is deleted.
+
+        :raises ArgumentError: if the plan has been answered; ``CapError`` where a cap does not
+            allow it.
+        """
+        spec = self.side.spec
+        with charged(
+            spec.source,
+            self.side.guarantee,
+            spec.model.name,
+            lambda: spec.columns.dataset_id,
+            seed=None,  # which would let others predict its noise
+            ledger=ledger,
+            over_cap=over_cap,
+        ) as charge:
+            self._secret.take(self.owner)
+            self.sums.begin(charge.key)
+            yield self.sums
+
+    def content(self, number: int, answer: Sum) -> dict[str, Any]:
+        """What others see of a sum. :param number: of the round, from 0."""
+        words = answer.words + self.masks.at(number, len(answer.words))
         content = {
-            "plan": agreed.digest,
-            "keys": digest_of_keys(agreed, public),
-            "owner": owner,
-            "grid": {**side.grid, "spacing": answer.spacing},
+            "plan": self.plan.digest,
+            "keys": self.keys,
+            "owner": self.owner,
+            "round": number,
+            "grid": {**self.side.grid, "spacings": answer.spacings},
             "words": base64.b64encode(words.astype("<u4").tobytes()).decode(),
         }
-        checksum = files.digest_of(content)
-        return files.write_new("folder", path, "sum", {**content, "checksum": checksum})
+        return {**content, "checksum": files.digest_of(content)}
 
 
-def compiled(side: Agreement) -> Any:
-    """``summed(key) -> Sum`` of the records of one owner, compiled; nothing is computed yet."""
-    spec, step = side.spec, side.step
-    hyper = Hyperparameters.of(step.mechanism)
-    size = step.sampler.num_records  # without what ``agreement`` fills up with
-    records = tuple(array[:size] for array in spec.placed_records())
+def flat_point(
+    step: PrivateStep, state: DPVIState, hyper: Hyperparameters
+) -> tuple[jax.Array, Callable[[jax.Array], Any]]:
+    """(u of zeros as a vector, what makes the pytree u of a vector)."""
 
-    def total(state: DPVIState, records: Record) -> Any:
-        draws = step.draw(state.key, state.step, hyper)
-        return step.release(state, records, draws, hyper).total
+    def point(state: DPVIState) -> Any:
+        return step.point(state, step.draw(state.key, state.step, hyper), hyper)
 
-    like = step.init(key_from_seed(0), hyper, step.model.initial)
-    program = jax.jit(total).lower(like, records).compile()
+    shapes = jax.eval_shape(point, state)
+    return jax.flatten_util.ravel_pytree(
+        jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
+    )
 
-    def summed(key: jax.Array) -> Sum:
-        on_grid = program(step.init(key, hyper, step.model.initial), records)
-        (units,) = jax.tree.leaves(on_grid.units)
-        return Sum(np.asarray(units).reshape(-1).view(np.uint32), float(on_grid.spacing))
 
-    return summed
+@dataclass(eq=False, repr=False)
+class OwnSums:
+    """The noised sums of one owner's records.
+
+    :param start: a point where gradients may be taken, 0, float[p].
+    """
+
+    start: np.ndarray
+    _step: PrivateStep
+    _hyper: Hyperparameters
+    _records: Record
+    _program: Callable[..., tuple[jax.Array, list[jax.Array]]]
+    _state: DPVIState | None = None
+
+    @classmethod
+    def of(cls, side: Agreement) -> OwnSums:
+        """Those of an owner's agreement, compiled; nothing is computed yet."""
+        spec, step = side.spec, side.step
+        # with its own part of the noise, unlike that of the total
+        of_owner = replace(side.privacy, mechanism=step.mechanism)
+        hyper = spec.estimation.hyper(spec, of_owner, step)
+        size = step.sampler.num_records  # without what ``agreement`` fills up with
+        records = tuple(array[:size] for array in spec.placed_records())
+        state = step.init(key_from_seed(0), hyper, step.model.initial)
+        start, restored = flat_point(step, state, hyper)
+
+        def total(
+            u: jax.Array, state: DPVIState, records: Record
+        ) -> tuple[jax.Array, list[jax.Array]]:
+            draws = step.draw(state.key, state.step, hyper)
+            _, total, counts = step.release(restored(u), state, records, draws, hyper)
+            on_grids = [total] if counts is None else [total, counts]
+            units = jax.flatten_util.ravel_pytree([on_grid.units for on_grid in on_grids])[0]
+            return units, [on_grid.spacing for on_grid in on_grids]
+
+        options = compiler_options(spec.device.platform, step.noise_size)
+        program = jax.jit(total).lower(start, state, records).compile(options)
+        return cls(np.asarray(start), step, hyper, records, program)
+
+    def begin(self, key: jax.Array) -> None:
+        """Draw minibatches and noise with ``key`` from here on, which no run has begun with."""
+        self._state = self._step.init(key, self._hyper, self._step.model.initial)
+
+    def at(self, number: int, point: np.ndarray, rung: int = 0) -> Sum:
+        """The sum of round ``number``, of gradients at ``point``.
+
+        :param rung: of C on its ladder, where C adapts (``adaptive_clip``): the noise is in
+            proportion, whatever C is.
+        :raises ArgumentError: if that round has been answered: the same noise on another sum would
+            show the difference.
+        """
+        if self._state is None:
+            raise RuntimeError("begin with a secret key first.")
+        key_use.draw_steps(self._state.key, number, number + 1)
+        moments = self._state.moments
+        if moments is not None and moments.rung is not None:
+            moments = moments._replace(rung=jnp.asarray(rung, moments.rung.dtype))
+        state = self._state._replace(step=jnp.int32(number), moments=moments)
+        like = jnp.asarray(point, self.start.dtype)
+        units, spacings = self._program(like, state, self._records)
+        return Sum(np.asarray(units).view(np.uint32), [float(spacing) for spacing in spacings])

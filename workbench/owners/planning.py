@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import functools
+import math
 import uuid
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +19,10 @@ from workbench._validate import ArgumentError
 from workbench.data import Schema, from_frame
 from workbench.fitting.fits import FlatRequest, planned_of
 from workbench.fitting.one_shot import STATISTICS, OneShot
+from workbench.fitting.settings import AUTO
 from workbench.fitting.spec import FitSpec
 from workbench.fitting.tables import is_formula
+from workbench.inference.state import Hyperparameters
 from workbench.inference.step import PrivateStep
 from workbench.models import get
 from workbench.noise.chacha20 import key_from_seed
@@ -27,13 +30,14 @@ from workbench.owners import files
 from workbench.owners.shares import Shares
 from workbench.privacy import accounting
 from workbench.privacy.guarantee import Guarantee
-from workbench.privacy.implementation import SHARE
+from workbench.privacy.implementation import SHARE, log_factor
 from workbench.privacy.plan import PrivacyPlan, default_delta
 from workbench.privacy.steps import Steps
 
 __all__ = ["Agreement", "Plan", "agreement", "as_plan", "plan", "read_plan"]
 
 _OF_FORMULA = ("family", "link", "priors")
+_SETTINGS = ("estimator", "iterations", "sampling_rate", "clip", "learning_rate")
 _MADE_UP = 997  # records; no array of a model has such a side
 _FORM = _schema.record(
     {
@@ -45,7 +49,8 @@ _FORM = _schema.record(
         "epsilon": _schema.number(above=0),
         "delta": _schema.number(above=0, below=1),
         "num_records": _schema.whole(at_least=2),
-        "round": _schema.text(empty=False),
+        "settings": _schema.mapped(_schema.anything),
+        "name": _schema.text(empty=False),
     }
 )
 
@@ -66,7 +71,9 @@ class Plan:
     :param options: of the model. :param schema: of its columns, as ``Schema.to_dict`` has it.
     :param owners: their names. :param colluders: c, how many may tell others what noise they added.
     :param num_records: an upper bound on the records of all owners together, public.
-    :param round: a name that no other plan has.
+    :param settings: of the fit, as of ``wb.fit``: its estimator, and where that takes steps
+        iterations, sampling_rate, clip and learning_rate.
+    :param name: one that no other plan has.
     """
 
     model: str
@@ -77,7 +84,8 @@ class Plan:
     epsilon: float
     delta: float
     num_records: int
-    round: str
+    settings: Mapping[str, Any]
+    name: str
 
     @functools.cached_property
     def digest(self) -> str:
@@ -92,10 +100,17 @@ class Plan:
         """How the noise is divided."""
         return Shares.checked(len(self.owners), self.colluders)
 
+    @property
+    def rounds(self) -> int:
+        """How many sums each owner releases: the steps of the fit, or 1."""
+        rounds: int = self.settings.get("iterations", 1)
+        return rounds
+
     def question(self) -> str:
         """What an owner is asked, in words."""
+        times = "one release" if self.rounds == 1 else f"{self.rounds} releases"
         return (
-            f"{self.model}: one release of sums over the records of {', '.join(self.owners)}, at "
+            f"{self.model}: {times} of sums over the records of {', '.join(self.owners)}, at "
             f"most {self.num_records} together. It costs each owner epsilon = "
             f"{upper(self.epsilon)}, delta = {upper(self.delta)}, and is promised where at most "
             f"{self.colluders} of them tell what noise they added. Columns: "
@@ -143,9 +158,14 @@ def plan(
     delta: float | None = None,
     colluders: int = 1,
     options: Mapping[str, Any] | None = None,
+    settings: Mapping[str, Any] | None = None,
 ) -> Plan:
-    """A plan for one release of sums over the records of several owners, checked as far as it can
-    be without records.
+    """A plan for one fit to the records of several owners, checked as far as it can be without
+    records.
+
+    Linear regressions and whole tables take one release of sums, which may go by files
+    (``write_sum``, ``fit``). All else takes steps, a round of sums each (``answer``,
+    ``coordinate``).
 
     >>> schema = {"days": (0, 30), "age": (18, 90)}
     >>> plan = wb.owners.plan(
@@ -158,8 +178,7 @@ def plan(
     >>> plan.colluders, plan.delta
     (1, 0.0001)
 
-    :param model: a formula of a linear regression, such as "days ~ age", or "normal_table" or
-        "mixed_table".
+    :param model: a formula, such as "days ~ age", or the name of a model.
     :param schema: ranges and levels of all columns that are used, as of ``wb.data.from_frame``.
         Nothing is learned from the records.
     :param owners: a name for each, which the owners recognise.
@@ -169,6 +188,8 @@ def plan(
         that they added. With 0 it does not hold against the owners themselves, as each knows its
         own noise.
     :param options: of a formula family, link and priors, else those of the model.
+    :param settings: estimator, iterations, sampling_rate, clip and learning_rate, as of ``wb.fit``;
+        what is left out is chosen.
     :raises ArgumentError: naming the argument and its value.
     """
     if isinstance(owners, str) or not isinstance(owners, Sequence):
@@ -198,6 +219,7 @@ def plan(
         _validate.epsilon("epsilon", epsilon),
         _validate.probability("delta", chosen),
         number,
+        dict(settings or {}),
         uuid.uuid4().hex,
     )
     try:
@@ -205,8 +227,31 @@ def plan(
         _ = made.digest
     except (_schema.FormError, TypeError, ValueError) as error:
         raise ArgumentError("options", dict(options or {}), f"must fit in JSON: {error}") from None
-    agreement(made)
-    return made
+    return _complete(made)
+
+
+def _complete(made: Plan) -> Plan:
+    """A plan with the settings that it leaves out.
+
+    :raises ArgumentError: as ``agreement``.
+    """
+    if not made.settings:
+        try:
+            one = replace(made, settings={"estimator": STATISTICS})
+            agreement(one)
+        except ArgumentError as error:
+            if error.argument != "estimator":
+                raise
+        else:
+            return one
+    spec = agreement(made).spec
+    fixed, privacy = spec.estimation.fixed_settings, spec.privacy
+    clip = AUTO if privacy.adapts_clip else privacy.clip
+    values = (fixed["estimator"], privacy.iterations, privacy.sampling_rate, clip)
+    chosen = zip(_SETTINGS, (*values, spec.settings.learning_rate), strict=True)
+    if isinstance(spec.estimation, OneShot):
+        return replace(made, settings={"estimator": STATISTICS})
+    return replace(made, settings=dict(chosen))
 
 
 def read_plan(path: str | Path) -> Plan:
@@ -229,8 +274,61 @@ def read_plan(path: str | Path) -> Plan:
 
 
 def as_plan(plan: Plan | str | Path) -> Plan:
-    """A plan, or the one in a file."""
-    return plan if isinstance(plan, Plan) else read_plan(plan)
+    """A plan, or the one in a file, with all settings of its steps.
+
+    :raises ArgumentError: naming ``plan``.
+    """
+    read = plan if isinstance(plan, Plan) else read_plan(plan)
+    is_one = read.settings == {"estimator": STATISTICS}
+    is_whole = set(read.settings) == set(_SETTINGS) and type(read.rounds) is int
+    if not (is_one or is_whole):
+        reason = "is damaged: it must have all settings of its steps, or of none."
+        raise ArgumentError("plan", read.model, reason)
+    return read
+
+
+@dataclass(frozen=True, repr=False)
+class Pooled(FitSpec):
+    """A fit to the records of all owners: the noise of all is in its sums, and the guarantee counts
+    that of some.
+
+    :param terms: the plan.
+    """
+
+    terms: Plan = field(kw_only=True)
+
+    @classmethod
+    def of(cls, spec: FitSpec, terms: Plan) -> Pooled:
+        """``spec`` as it is fitted by the plan."""
+        return cls(**{each.name: getattr(spec, each.name) for each in fields(spec)}, terms=terms)
+
+    def hyper(self, plan: PrivacyPlan, step: PrivateStep) -> Hyperparameters:
+        in_all = self.terms.shares.in_all(plan.mechanism)
+        return super().hyper(replace(plan, mechanism=in_all), step)
+
+    def guarantee(
+        self, plan: PrivacyPlan, steps_taken: int, dimension: int, hid_reads: bool = True
+    ) -> Guarantee:
+        """As of ``FitSpec``, with who learns what.
+
+        :raises ArgumentError: naming ``delta``, if the whole numbers are too coarse for it.
+        """
+        division, terms = self.terms.shares, self.terms
+        guarantee = super().guarantee(plan, steps_taken, dimension, hid_reads)
+        in_a_run = int(plan.draws(dimension))
+        # the guarantee has the failures of one minibatch a step; here each owner draws one
+        of_minibatches = (division.owners - 1) * plan.sampler.total_variation
+        cost = division.delta_cost(in_a_run, guarantee.epsilon)
+        cost += of_minibatches * math.exp(log_factor(guarantee.epsilon, terms.rounds))
+        if not cost <= terms.delta * SHARE:
+            raise ArgumentError(
+                "delta",
+                terms.delta,
+                f"is so small that the rounding of the owners' noise alone costs {cost:.1e}: "
+                "choose a larger one.",
+            )
+        caveats = (*_who_learns_what(terms, guarantee, cost), *guarantee.caveats)
+        return replace(guarantee, noise_delta=cost, caveats=caveats)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -241,25 +339,19 @@ class Agreement:
     :param spec: with the records of one owner, or with made-up ones.
     :param privacy: the noise that the guarantee counts.
     :param step: whose release is one owner's noised sum, in whole numbers.
-    :param guarantee: of the total.
+    :param guarantee: of all rounds.
     """
 
     request: FlatRequest
-    spec: FitSpec
+    spec: Pooled
     privacy: PrivacyPlan
     step: PrivateStep
     guarantee: Guarantee
 
     @property
-    def estimation(self) -> OneShot:
-        """How the sums make a posterior."""
-        assert isinstance(self.spec.estimation, OneShot)
-        return self.spec.estimation
-
-    @property
     def size(self) -> int:
-        """Number of sums."""
-        return self.step.noise_size
+        """How many numbers an owner releases in a round."""
+        return self.step.noised_coordinates
 
     @property
     def grid(self) -> dict[str, Any]:
@@ -293,12 +385,15 @@ def agreement(plan: Plan, frame: Any = None, name: str = "") -> Agreement:
     blank = schema.decode(made_up)
     request = _request_of(plan, schema, blank, f"records of {', '.join(plan.owners)}")
     spec, privacy, _ = planned_of(request)
-    division, key = plan.shares, key_from_seed(0)  # starting values, which are 0
+    division, key = plan.shares, key_from_seed(0)  # of starting values, which protect nobody
     size = spec.private_step(privacy, key).noised_coordinates
     privacy = privacy.for_noise_in(division.owners * size).confirmed()
     mechanism = division.of(privacy.mechanism)
     # of made-up records, because checks that read a number of records would tell an owner's
     step = spec.private_step(replace(privacy, mechanism=mechanism), key)
+    if plan.rounds > 1 and not step.options.keeps_moments:
+        reason = "has no intervals that count the noise, and of several owners there is more of it."
+        raise ArgumentError("model", plan.model, reason)
     if not mechanism.has_room(step.sampler.capacity, step.noise_size):
         raise ArgumentError(
             "num_records",
@@ -313,20 +408,24 @@ def agreement(plan: Plan, frame: Any = None, name: str = "") -> Agreement:
         of_pool: Any = step.sampler
         sampler = replace(of_pool, num_records=max(rows, 1), is_vacant=not rows)
         step = replace(step, sampler=sampler)
-    return Agreement(request, spec, privacy, step, _promised(plan, spec, privacy, size))
+    pooled = Pooled.of(spec, plan)
+    guarantee = pooled.guarantee(privacy, plan.rounds, step.noised_coordinates)
+    return Agreement(request, pooled, privacy, step, guarantee)
 
 
 def _request_of(plan: Plan, schema: Schema, frame: Any, name: str) -> FlatRequest:
     """As a fit of these records is asked for."""
+    for setting in plan.settings:
+        _validate.choice("settings", setting, _SETTINGS)
     options = plan.options
     common: dict[str, Any] = {
         "epsilon": plan.epsilon,
         "delta": plan.delta,
         "num_records": plan.num_records,
-        "estimator": STATISTICS,
         "look": 0.0,
         "ledger": False,
         "checkpoint": False,
+        **plan.settings,
     }
     if is_formula(plan.model):
         for option in options:
@@ -337,31 +436,14 @@ def _request_of(plan: Plan, schema: Schema, frame: Any, name: str) -> FlatReques
     return FlatRequest(model=get(plan.model, **options), data=records, **common)
 
 
-def _promised(plan: Plan, spec: FitSpec, privacy: PrivacyPlan, size: int) -> Guarantee:
-    """The guarantee of the total, with who learns what.
-
-    :raises ArgumentError: naming ``delta``, if the whole numbers are too coarse for it.
-    """
-    division = plan.shares
-    guarantee = spec.guarantee(privacy, 1, size)
-    cost = division.delta_cost(size, guarantee.epsilon)
-    if not cost <= plan.delta * SHARE:
-        raise ArgumentError(
-            "delta",
-            plan.delta,
-            f"is so small that the rounding of the owners' noise alone costs {cost:.1e}: choose a "
-            "larger one.",
-        )
-    caveats = (*_who_learns_what(plan, guarantee, cost), *guarantee.caveats)
-    return replace(guarantee, noise_delta=cost, caveats=caveats)
-
-
 def _who_learns_what(plan: Plan, guarantee: Guarantee, cost: float) -> list[str]:
     division = plan.shares
+    of_rounds = "" if plan.rounds == 1 else f" of each of {guarantee.steps_taken} rounds"
     sentences = [
         f"The records are those of {division.owners} owners ({', '.join(plan.owners)}), each of "
         "whom summed its own records, added its part of the noise and covered the sum with masks "
-        "that cancel in the total: the coordinator learned the noised total and nothing else.",
+        f"that cancel in the total: the coordinator learned the noised total{of_rounds} and "
+        "nothing else.",
     ]
     if division.colluders:
         few = "any owner" if division.colluders == 1 else f"any {division.colluders} owners"
@@ -371,7 +453,8 @@ def _who_learns_what(plan: Plan, guarantee: Guarantee, cost: float) -> list[str]
         )
     else:
         sigma = division.against_another_owner(guarantee.noise_multiplier)
-        loss = Steps.checked(guarantee.sampler, guarantee.relation, 1.0, sigma, 1)
+        rate = guarantee.sampling_rate
+        loss = Steps.checked(guarantee.sampler, guarantee.relation, rate, sigma, plan.rounds)
         remaining = guarantee.delta - guarantee.overflow_delta - cost
         epsilon = accounting.round_up(accounting.bound(loss, remaining), 4)
         sentences.append(

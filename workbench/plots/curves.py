@@ -8,13 +8,13 @@ from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.patheffects import withStroke
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from workbench._numbers import brief, count
 from workbench.plots.metrics import limits, score_name, title_of
 from workbench.plots.style import (
     COLOURS,
+    HALO,
     INK,
     LINES,
     MARKERS,
@@ -95,7 +95,7 @@ def _step_axes(figure: Figure, number: int, panels: int, metric: str, **title: A
 def _mark(axes: Axes, step: int, words: str) -> None:
     """A vertical line at ``step``, with its meaning beside its lower end."""
     axes.axvline(step, color=QUIET, linewidth=1, linestyle=LINES[1])
-    note = axes.annotate(
+    axes.annotate(
         words,
         (step, 0),
         xycoords=axes.get_xaxis_transform(),
@@ -103,8 +103,8 @@ def _mark(axes: Axes, step: int, words: str) -> None:
         textcoords="offset points",
         fontsize=8,
         color=INK,
+        path_effects=HALO,
     )
-    note.set_path_effects([withStroke(linewidth=2.5, foreground="white")])
 
 
 def two_runs_figure(results: Mapping[str, Any]) -> Figure:

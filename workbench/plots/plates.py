@@ -13,7 +13,6 @@ from matplotlib.figure import Figure
 from matplotlib.font_manager import FontProperties
 from matplotlib.patches import Ellipse, FancyArrowPatch, FancyBboxPatch, Patch, Rectangle
 from matplotlib.path import Path
-from matplotlib.patheffects import withStroke
 from matplotlib.transforms import Bbox
 
 from workbench import _validate
@@ -27,7 +26,7 @@ from workbench.plots._plate_layout import (
     Site,
     best_layout,
 )
-from workbench.plots.style import GRID, INK, QUIET, SHADE, new_figure, shortened
+from workbench.plots.style import GRID, HALO, INK, QUIET, SHADE, new_figure, shortened
 
 __all__ = ["plate_figure", "plate_words"]
 
@@ -250,10 +249,16 @@ def _draw(axes: Axes, layout: Layout, frames: dict[str, Frame]) -> None:
             (x0, y0), x1 - x0, y1 - y0, shape, fc="none", ec=QUIET, lw=1.0, zorder=1
         )
         axes.add_patch(frame_box)
-        label = axes.text(0, y0 + 4.5, frame.label, fontsize=_SMALL_SIZE, color=INK, zorder=3)
-        label.set_path_effects([withStroke(linewidth=2.5, foreground="white")])
-        label.set_x(_free_place(frame.label_width, layout.boxes[name], arrows))
-        label.set_parse_math(False)
+        axes.text(
+            _free_place(frame.label_width, layout.boxes[name], arrows),
+            y0 + 4.5,
+            frame.label,
+            fontsize=_SMALL_SIZE,
+            color=INK,
+            zorder=3,
+            path_effects=HALO,
+            parse_math=False,
+        )
     for arrow in arrows:
         axes.add_patch(
             FancyArrowPatch(
@@ -280,7 +285,7 @@ def _draw(axes: Axes, layout: Layout, frames: dict[str, Frame]) -> None:
             (_shown(name, site), _NAME_SIZE, 0.5),
             (site.note, _SMALL_SIZE, -0.5),
         ):
-            line = axes.text(
+            axes.text(
                 x,
                 y + height * _LINE,
                 text,
@@ -289,8 +294,8 @@ def _draw(axes: Axes, layout: Layout, frames: dict[str, Frame]) -> None:
                 ha="center",
                 va="center",
                 zorder=5,
+                parse_math=False,
             )
-            line.set_parse_math(False)
 
 
 def _arrow(chain: Sequence[Site]) -> Path:

@@ -54,7 +54,7 @@ def epsilon_figure(curve: Sequence[tuple[int, float]], delta: float) -> Figure:
     >>> figure = wb.plots.epsilon_figure(wb.privacy.epsilon_curve(**plan), delta=1e-5)
     """
     figure = new_figure(5.0, 3.0)
-    axes = dress(figure.add_subplot())
+    axes = dress(figure.add_subplot(), "", "steps", "epsilon")
     steps, values = [0, *(count for count, _ in curve)], [0.0, *(value for _, value in curve)]
     axes.plot(
         steps, values, color=_ACCOUNTANTS["pld"][0], linewidth=1.8, marker="o", markersize=3.5
@@ -63,8 +63,6 @@ def epsilon_figure(curve: Sequence[tuple[int, float]], delta: float) -> Figure:
     axes.set_title(
         f"privacy spent (upper bound at delta = {delta:g})", fontsize=10, loc="left", color=INK
     )
-    axes.set_xlabel("steps", fontsize=9, color=QUIET)
-    axes.set_ylabel("epsilon", fontsize=9, color=QUIET)
     axes.annotate(
         _numbers.upper(values[-1], 3),
         (steps[-1], values[-1]),
@@ -88,7 +86,7 @@ def norms_figure(norms: GradientNorms, label: str) -> Figure:
     :param label: "covered" or "outside the guarantee".
     """
     figure = new_figure(WIDTH, 2.8, "", use_line(label))
-    axes = dress(figure.add_subplot())
+    axes = dress(figure.add_subplot(), "", "norm before clipping", "% of gradients")
     below = sum(edge <= 1 for edge in norms.edges)
     colours = [COLOURS[0]] * below + [COLOURS[1]] * (len(norms.shares) - below)
     percents = [100 * max(fraction, 0.0) for fraction in norms.shares]
@@ -112,8 +110,6 @@ def norms_figure(norms: GradientNorms, label: str) -> Figure:
         color=INK,
     )
     axes.set_title("how long the gradients of records were", fontsize=10, loc="left", color=INK)
-    axes.set_xlabel("norm before clipping", fontsize=9, color=QUIET)
-    axes.set_ylabel("% of gradients", fontsize=9, color=QUIET)
     return figure
 
 
@@ -191,7 +187,7 @@ def comparison_figure(table: pd.DataFrame, title: str) -> Figure:
     3.1 inches.
     """
     figure = new_figure(7.5, 3.1)
-    axes = dress(figure.add_subplot())
+    axes = dress(figure.add_subplot(), "", "epsilon (each row under its own neighbouring relation)")
     cases = list(dict.fromkeys(zip(table["sampler"], table["relation"], strict=True)))
     positions = {case: len(cases) - 1 - number for number, case in enumerate(cases)}
     for accountant, (colour, marker, words) in _ACCOUNTANTS.items():
@@ -221,8 +217,5 @@ def comparison_figure(table: pd.DataFrame, title: str) -> Figure:
     axes.set_ylim(-0.6, len(cases) - 0.2)
     axes.margins(x=0.12)
     axes.set_title(title, fontsize=10, loc="left", color=INK)
-    axes.set_xlabel(
-        "epsilon (each row under its own neighbouring relation)", fontsize=9, color=QUIET
-    )
     axes.legend(fontsize=8, frameon=False, loc="center left", bbox_to_anchor=(1.0, 0.5))
     return figure

@@ -33,6 +33,7 @@ __all__ = [
     "DENSITY",
     "DIVERGING",
     "GRID",
+    "HALO",
     "INK",
     "LARGE_ENOUGH",
     "LEGEND",
@@ -77,6 +78,7 @@ LEGEND: dict[str, Any] = {
     "columnspacing": 1.6,
 }
 BAND = "#8dbbec"
+HALO = [withStroke(linewidth=2.5, foreground="white")]  # keeps words on lines readable
 WIDTH = 7.0  # inches: 840 pixels, readable when shown at 700
 LARGE_ENOUGH = 60  # most rows of a figure; if there are more, the largest are shown
 _LONGEST_NAME = 28
@@ -352,8 +354,8 @@ def annotate_apart(
             fontsize=8,
             color=INK,
             annotation_clip=False,
+            path_effects=HALO,
         )
-        note.set_path_effects([withStroke(linewidth=2.5, foreground="white")])
         best: tuple[float, dict[str, Any]] = (np.inf, {})
         for across, up, more in (
             sorted(_SIDES, key=lambda side: side[:2] != (0, 1)) if above else _SIDES

@@ -35,6 +35,7 @@ import numpyro
 import numpyro.distributions as dist
 
 from workbench.clipping.separation import PrivacyModelError
+from workbench.data.preprocessing import middle_and_reach
 from workbench.posterior.noise_aware import Prior, normal_of
 from workbench.record_model.model import RecordModel
 from workbench.record_model.traces import is_latent
@@ -107,12 +108,6 @@ def statistic(x: jax.Array, y: jax.Array, clip: float, bounds: Bounds = (-1.0, 1
         weight,
     ]
     return weight * jnp.concatenate(blocks, axis=1)
-
-
-def middle_and_reach(bounds: Bounds) -> tuple[float, float]:
-    """The middle of bounds, and half their distance."""
-    low, high = bounds
-    return low / 2 + high / 2, high / 2 - low / 2
 
 
 def triangle(width: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -129,15 +129,17 @@ class GradientNorms:
 
     @property
     def excess(self) -> float:
-        """What clipping takes off a gradient on average: E (norm - C)+ in units of C, at least.
+        """What clipping takes off a gradient on average: E (norm - C)+ in units of C, at least."""
+        return self._excess(_PROVEN)
 
-        It is the integral of P(norm > t) from C on. Each share counts with 3.5 standard deviations
+    def _excess(self, certainty: float) -> float:
+        """The integral of P(norm > t) from C on. Each share counts with so many standard deviations
         less than its estimate, and falls in a straight line to the next edge, and to 0 at twice the
         last one.
         """
         edges = [edge for edge in self.edges if edge >= 1.0]
         least = [
-            max(0.0, fraction - _PROVEN * deviation)
+            max(0.0, fraction - certainty * deviation)
             for fraction, deviation in map(self.above, edges)
         ]
         points = zip([*edges, 2 * edges[-1]], [*least, 0.0], strict=True)
@@ -154,7 +156,7 @@ class GradientNorms:
         )
         return max(squares / self._present, ends[1] ** 2)
 
-    def shift(self, deviations: Sequence[float]) -> float:
+    def shift(self, deviations: Sequence[float], certainty: float = _PROVEN) -> float:
         """By how many posterior standard deviations clipping may have moved estimates.
 
         Clipping moves the mean gradient by b, at most ``excess``; half of it is taken not to cancel
@@ -164,17 +166,20 @@ class GradientNorms:
         noise hides how much was clipped.
 
         :param deviations: posterior standard deviations of the d quantities with these gradients.
+        :param certainty: standard deviations of the counts with which it is at least that.
         """
         if not all(deviation > 0 for deviation in deviations):
             return 0.0
         typical = math.exp(sum(map(math.log, deviations)) / len(deviations))
-        moved = _ALIGNED * self.excess * len(deviations) / (self.mean_square * self.clip)
+        excess = self._excess(certainty)
+        moved = _ALIGNED * excess * len(deviations) / (self.mean_square * self.clip)
         return moved / typical
 
     def caution(self, deviations: Sequence[float]) -> str:
         """How far clipping may have moved estimates and what to do, in a sentence each.
 
-        "" for less than a posterior standard deviation.
+        "" for less than a posterior standard deviation. Where a C that the run did not adapt surely
+        clipped more than a tenth, it is what the counts say, however little they prove of it.
 
         A C that the run adapted to hundreds of times where it began comes first: its noise is as
         many times larger.
@@ -188,6 +193,8 @@ class GradientNorms:
                 f"such as {_NEARER * self.adapted_from:.3g}."
             )
         shift = self.shift(deviations)
+        if self.adapted_from is None and self.more_are_clipped():
+            shift = max(shift, self.shift(deviations, 0.0))
         if shift < _NOTABLE:
             return ""
         size = f"up to {shift:.0f}" if shift < 100 else "more than 100"

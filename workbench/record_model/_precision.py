@@ -5,13 +5,14 @@ nothing.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
 from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, Literal
+from jax.typing import ArrayLike
 
 from workbench.clipping.jaxprs import (
     Environment,
@@ -22,9 +23,6 @@ from workbench.clipping.jaxprs import (
     is_literal,
     scan_again,
 )
-
-if TYPE_CHECKING:
-    from jax.typing import ArrayLike
 
 __all__ = ["coarsest", "in_float32"]
 

@@ -12,13 +12,11 @@ clipping bias, minibatch noise and the data.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
 
 import numpy as np
 from scipy.special import ndtr, ndtri
 
-if TYPE_CHECKING:
-    from workbench.results.fit_result import FitResult
+from workbench.results.fit_result import FitResult
 
 __all__ = ["coverage", "location_noise", "noise_sd", "step_noise", "warning"]
 

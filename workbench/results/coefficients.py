@@ -254,7 +254,6 @@ def _parts_of_formula(result: FitResult, model: FormulaModel) -> tuple[str, dict
     """(what exp of a coefficient is, coefficients by level of the response: of each but the first
     where it has several).
     """
-    assert model.columns is not None
     family, response, design = model.columns.family, model.columns.response, model.columns.design
     several = family.num_predictors(response) > 1
     drawn = [result.draws[site] for site in ("intercept", "weights") if site in result.draws]
@@ -294,7 +293,7 @@ def _beside(result: FitResult, model: FormulaModel | None) -> list[_Row]:
     """
     from workbench.formula.shapes import scale_of
 
-    if model is None or model.columns is None:
+    if model is None:
         return []
     family, response, design = model.columns.family, model.columns.response, model.columns.design
     rows, unit, mark = list[_Row](), family.units(response).scale, result.clipping_bias.of

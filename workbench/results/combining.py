@@ -23,17 +23,15 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy import special
 
 from workbench import _validate
 from workbench._lazy import pd
 from workbench._numbers import shown
-
-if TYPE_CHECKING:
-    from numpy.typing import ArrayLike
 
 __all__ = ["CombineWarning", "combine"]
 

@@ -216,7 +216,6 @@ def _columns(result: FitResult) -> dict[str, Column]:
     """The declared columns that a prediction takes."""
     model = formula_of(result)
     if model is not None:
-        assert model.columns is not None
         return {name: model.columns.features.columns[name] for name in model.columns.needed}
     schema = result.predictor.schema
     if schema is None:
@@ -339,7 +338,7 @@ def _expected(
         if name not in moved and name not in fixed
     }
     model = formula_of(result)
-    extras = {} if model is None or model.columns is None else dict(model.columns.extras)
+    extras = {} if model is None else dict(model.columns.extras)
     unset |= {name: 1 for role, name in extras.items() if role != "observed" and name in unset}
     frame = pd.DataFrame(
         list(itertools.product(chosen, lines or (None,))), columns=[column, by or "series"]
@@ -376,7 +375,6 @@ def _inputs(
             )
         return result.predictor.inputs(frame), draws, {}
     columns, typical = model.columns, dict[str, Any]()
-    assert columns is not None
     new = model.new_groups(frame)
     arrays = new.arrays(columns.inputs(new.frame))
     draws = new.draws(draws)
@@ -436,11 +434,7 @@ def _response(result: FitResult) -> str:
             else "probability"
         )
     model = formula_of(result)
-    return (
-        "expected response"
-        if model is None or model.columns is None
-        else f"expected {model.columns.response.name}"
-    )
+    return "expected response" if model is None else f"expected {model.columns.response.name}"
 
 
 def _classes(result: FitResult, draws: np.ndarray) -> tuple[str, ...]:

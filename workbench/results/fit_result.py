@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from workbench import _validate
-from workbench.data.dataset import EVALUATION_LABELS
+from workbench.data.dataset import EVALUATION_LABELS, Dataset
 from workbench.privacy.gradient_norms import GradientNorms
 from workbench.privacy.guarantee import Guarantee
 from workbench.results import arviz_adapter, summaries
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
 
-    from workbench.data import Dataset
     from workbench.ledger.budget import BudgetStatus
     from workbench.ledger.ledger import Ledger
     from workbench.models import Model
@@ -480,8 +479,6 @@ class FitResult:
             model takes, the target included; None to use the public evaluation records of the fit.
         :param public: declares arrays public, which only the caller can know.
         """
-        from workbench.data import Dataset
-
         declared = _validate.flag("public", public)
         known_public = (
             records.evaluation_is_public

@@ -252,7 +252,7 @@ class Predictor:
         from workbench.results.effects import formula_of
 
         model, schema = formula_of(self.result), self.schema
-        if model is not None and model.columns is not None:
+        if model is not None:
             schema = model.columns.design.schema
         fractions = {}
         for name, column in ({} if schema is None else schema.columns).items():

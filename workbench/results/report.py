@@ -291,15 +291,13 @@ def settings_rows(result: FitResult) -> list[tuple[str, str]]:
     }
     if not guarantee.is_private:
         texts |= dict.fromkeys(("epsilon", "delta", "clip"), guarantee.label())
-        return [
-            (name.replace("_", " "), texts.get(name) or _plain(value))
-            for name, value in named.items()
-        ]
+    rows = [
+        (name.replace("_", " "), texts.get(name) or _plain(value)) for name, value in named.items()
+    ]
+    if not guarantee.is_private:
+        return rows
     return [
-        *(
-            (name.replace("_", " "), texts.get(name) or _plain(value))
-            for name, value in named.items()
-        ),
+        *rows,
         ("noise multiplier (sigma)", str(guarantee.noise_multiplier)),
         ("share of delta for minibatch overflow and rounding", upper(guarantee.overflow_delta, 2)),
         ("share of delta for noise that is not exactly Gaussian", upper(guarantee.noise_delta, 2)),

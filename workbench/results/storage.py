@@ -14,7 +14,7 @@ import tempfile
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -22,9 +22,7 @@ from workbench import _validate
 from workbench.ledger import reservation
 from workbench.results import _atomic, arviz_adapter
 from workbench.results._atomic import SaveWarning
-
-if TYPE_CHECKING:
-    from workbench.results.fit_result import FitResult
+from workbench.results.fit_result import FitResult
 
 __all__ = [
     "FORMAT",

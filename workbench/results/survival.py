@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from workbench import _validate
-from workbench.data.schema import Boolean, Categorical, Numeric
+from workbench.data.schema import Boolean, Categorical, Column, Numeric
 from workbench.models.model import CellTable
 from workbench.results.effects import Effects, interval_table
 
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
     from matplotlib.figure import Figure
 
-    from workbench.data.schema import Column
     from workbench.results.fit_result import FitResult
 
 __all__ = ["survival"]
@@ -203,8 +202,7 @@ def _ends(column: Numeric, level: Mapping[str, Any]) -> list[float]:
     """
     widths = np.array([width for width in level["widths"] if width > 0])
     lows = np.array([features[0] for features in level["features"][: len(widths)]])
-    reach = column.high / 2 - column.low / 2
-    ends = column.middle + reach * np.append(lows[:1], lows + widths)
+    ends = column.middle + column.reach * np.append(lows[:1], lows + widths)
     # encoded edges are off by rounding alone
     ends = np.round(ends, 9 - math.ceil(math.log10(column.high - column.low)))
     return (np.floor(ends) if column.whole else ends).tolist()

@@ -15,7 +15,6 @@ from matplotlib.colors import ListedColormap
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Circle
-from matplotlib.patheffects import withStroke
 from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullFormatter, NullLocator
 from matplotlib.typing import ColorType
 
@@ -23,6 +22,7 @@ from workbench import _numbers
 from workbench.plots.style import (
     BAND,
     COLOURS,
+    HALO,
     INK,
     LEGEND,
     LINES,
@@ -46,7 +46,6 @@ __all__ = [
 ]
 
 _PLAIN = FuncFormatter(lambda value, _: f"{value:g}")
-_HALO = [withStroke(linewidth=2.5, foreground="white")]
 
 
 def _line(axes: Axes, *style: str, **looks: Any) -> Any:
@@ -151,7 +150,7 @@ class AttackFigure(_Kept):
             fontsize=9,
             color=INK,
             va="top",
-            path_effects=_HALO,
+            path_effects=HALO,
         )
         if is_logarithmic:
             axes.set(xscale="log", yscale="log", xlim=(0.01, 100), ylim=(0.01, 125))

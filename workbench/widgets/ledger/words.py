@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from workbench import _numbers
 from workbench._validate import ArgumentError
 from workbench.ledger.budget import BudgetStatus
@@ -21,10 +19,8 @@ from workbench.ledger.words import (
     spent_words,
     when,
 )
+from workbench.results.fit_result import FitResult
 from workbench.widgets.kit import markup
-
-if TYPE_CHECKING:
-    from workbench.results.fit_result import FitResult
 
 __all__ = [
     "EMPTY",

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 import ipywidgets as widgets
 
 from workbench._numbers import upper
 from workbench._validate import ArgumentError
 from workbench.data import Dataset
+from workbench.results.fit_result import FitResult
 from workbench.widgets.kit import fields, markup
 from workbench.widgets.sweep.settings import SweepSettings
-
-if TYPE_CHECKING:
-    from workbench.results.fit_result import FitResult
 
 __all__ = ["BestPanel"]
 

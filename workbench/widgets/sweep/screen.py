@@ -8,7 +8,7 @@ when they are shown, and on private records only when they are accepted.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import ipywidgets as widgets
 
@@ -18,6 +18,7 @@ from workbench.data import Dataset
 from workbench.fitting.choosing import candidates_of, choose
 from workbench.fitting.groups import grouped
 from workbench.models.registry import AnyModel, offer
+from workbench.results.fit_result import FitResult
 from workbench.sweeps.result import SweepResult
 from workbench.sweeps.store import Store
 from workbench.sweeps.sweeping import PreparedSweep
@@ -36,9 +37,6 @@ from workbench.widgets.workbench.run_panel import RunPanel
 from workbench.widgets.workbench.run_screen import FRAME_SECONDS, RunScreen
 from workbench.widgets.workbench.screen import Workbench
 from workbench.widgets.workbench.settings import PRIVACY_FIELDS
-
-if TYPE_CHECKING:
-    from workbench.results.fit_result import FitResult
 
 __all__ = ["Sweep"]
 

@@ -57,10 +57,10 @@ def problems_of_ranges(values: Mapping[str, Any]) -> dict[str, str]:
         problems["epsilons"] = "must have at least one value."
     if not values.get("samplers"):
         problems["samplers"] = "tick at least one."
-    if problem := _problem_of_whole(
-        "seeds", values.get("seeds"), at_least=1, at_most=_MOST_REPETITIONS
-    ):
-        problems["seeds"] = problem
+    try:
+        _validate.integer("seeds", values.get("seeds"), at_least=1, at_most=_MOST_REPETITIONS)
+    except _validate.ArgumentError as error:
+        problems["seeds"] = error.expectation
     for name in values.get("models") or ():
         try:
             models.get(name)
@@ -83,14 +83,6 @@ def _problem_of_list(name: str, values: tuple[Any, ...]) -> str:
 def _problem_of_one(name: str, value: Any) -> str:
     single = LISTS.get(name, name)
     return problems_of({single: value}).get(single, "")
-
-
-def _problem_of_whole(name: str, value: Any, **limits: int) -> str:
-    try:
-        _validate.integer(name, value, **limits)
-    except _validate.ArgumentError as error:
-        return error.expectation
-    return ""
 
 
 @dataclass(frozen=True, kw_only=True)

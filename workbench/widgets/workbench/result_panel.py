@@ -15,6 +15,7 @@ from workbench import plots
 from workbench._numbers import count
 from workbench._validate import ArgumentError
 from workbench.plots.metrics import in_words, score_name
+from workbench.results.summaries import INTERVAL
 from workbench.widgets.kit import fields, markup
 from workbench.widgets.kit.latest import Latest
 
@@ -449,7 +450,6 @@ def _clear_of_zero(result: FitResult) -> str:
     once; for others, where to look.
     """
     from workbench.results.coefficients import ranked
-    from workbench.results.summaries import INTERVAL
 
     coefficients = ranked(result, INTERVAL)
     if not coefficients or result.interval_warning:
@@ -474,7 +474,6 @@ def _clear_of_zero(result: FitResult) -> str:
 def posterior_table(result: FitResult) -> str:
     """A summary of the posterior with its label and, if intervals are too narrow, a warning."""
     from workbench.results.report import summary_rows
-    from workbench.results.summaries import INTERVAL
 
     label = (
         "covered by the guarantee" if result.release_label == "covered" else result.release_label

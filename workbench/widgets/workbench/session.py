@@ -138,11 +138,6 @@ class Session(Stoppable):
         steps = f"{count(taken.steps_taken)} of {count(taken.steps)}"
         return f"{named} at step {steps}; costs nothing more."
 
-    @property
-    def iterations(self) -> int | None:
-        """Planned steps; None until the fit is prepared."""
-        return None if self.prepared is None else int(self.prepared.privacy.iterations)
-
     def progress(self) -> Progress:
         """A consistent view of this moment."""
         with self._lock:
@@ -157,9 +152,7 @@ class Session(Stoppable):
             and snapshot.seconds > origin[1]
         ):
             speed = (snapshot.step - origin[0]) / (snapshot.seconds - origin[1])
-            remaining = (
-                None if self.iterations is None else (self.iterations - snapshot.step) / speed
-            )
+            remaining = (self.prepared.privacy.iterations - snapshot.step) / speed
         if self.ended:
             stage = "ended"
         return Progress(

@@ -1,0 +1,396 @@
+"""Fits of many rounds: in each the coordinator says where gradients are taken, every owner answers
+with its noised and masked sum, and the coordinator takes a step on the total.
+
+A round is one step of DP-VI, so all that a fit has besides its steps is that of any fit.
+"""
+
+from __future__ import annotations
+
+import base64
+import functools
+import threading
+import time
+from collections.abc import Callable, Collection, Iterable, Mapping
+from concurrent.futures import Future
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import jax
+import jax.flatten_util
+import jax.numpy as jnp
+import numpy as np
+
+from workbench import _schema, _validate
+from workbench._compiler import StoppedError
+from workbench._validate import ArgumentError
+from workbench.fitting.fits import begun
+from workbench.fitting.prepared import PreparedFit
+from workbench.inference.compiling import Compilation, Compiling, jit_seldom_called
+from workbench.inference.state import DPVIState, Hyperparameters
+from workbench.inference.training import Snapshot
+from workbench.owners import files
+from workbench.owners.coordinator import Part, total
+from workbench.owners.masks import digest_of_keys, keys_of_all
+from workbench.owners.owner import Ready, flat_point
+from workbench.owners.planning import Agreement, Plan, agreement, as_plan
+from workbench.owners.transport import Channel, context_of, listening
+from workbench.privacy.guarantee import Guarantee
+from workbench.results import FitResult
+
+__all__ = ["Meeting", "OwnersError", "answer", "coordinate"]
+
+PORT = 8920
+_PATIENCE = 600.0  # seconds
+_FAR = 2**20
+_STOPPED = "the coordinator stopped."
+_GOODBYE = 5.0
+_LOOKS = 0.2  # seconds between two looks at whether to stop
+_JOINING = _schema.record({"plan": _schema.text(), "owner": _schema.text(), "keys": _schema.text()})
+_REPLY = _schema.record(
+    {
+        "round": _schema.whole(),
+        "point": _schema.text(),
+        "rung": _schema.whole(at_least=-_FAR),
+        "end": _schema.text(),
+    }
+)
+
+Reply: TypeAlias = "Future[str]"
+
+
+class OwnersError(OSError):
+    """Why a fit of several owners ended before its last round.
+
+    >>> issubclass(wb.owners.OwnersError, OSError)
+    True
+    """
+
+
+class Meeting:
+    """Where the owners' sums of a round meet. Owners' messages come from other threads.
+
+    :param plan: that all answer. :param side: what follows from it. :param keys: SHA-256 of plan
+        and keys, which strangers do not know.
+    :param patience: seconds that a round waits for an owner's sum.
+    :param stop: asked while it waits.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        side: Agreement,
+        keys: str,
+        patience: float = _PATIENCE,
+        stop: Callable[[], bool] = lambda: False,
+    ) -> None:
+        self._plan, self._side, self._patience, self._stop = plan, side, patience, stop
+        self._change = threading.Condition()
+        self._keys = keys
+        self._joined: set[str] = set()
+        self._waiting: dict[str, Reply] = {}
+        self._parts: dict[str, Part] = {}
+        self._round = -1  # whose sums are asked for
+        self._end = ""
+        self._told: set[str] = set()  # those who know that it has ended
+
+    def receive(self, message: bytes) -> tuple[str, Reply]:
+        """(whose message it is, the reply once there is one).
+
+        :raises ArgumentError: naming ``message``, for one that does not belong here now.
+        """
+        with self._change:
+            owner = self._greeted(message) if self._round < 0 else self._answered(message)
+            reply: Reply = Future()
+            self._waiting[owner] = reply
+            if self._end:
+                self._reply({"round": 0, "point": "", "rung": 0, "end": self._end})
+            self._change.notify_all()
+        return owner, reply
+
+    def _owner_of(self, message: bytes) -> str:
+        content = files.checked("message", "message", message, "greeting", _JOINING)
+        owner = content["owner"]
+        self._plan.require_of("message", owner, content)
+        if content["keys"] != self._keys:
+            reason = "has other keys than the coordinator: read the code to each other."
+            raise ArgumentError("message", owner, reason)
+        return str(owner)
+
+    def _greeted(self, message: bytes) -> str:
+        owner = self._owner_of(message)
+        if owner in self._joined:
+            raise ArgumentError("message", owner, "has joined already.")
+        self._joined.add(owner)
+        return owner
+
+    def _answered(self, message: bytes) -> str:
+        part = Part.of(self._plan, "message", "message", message)
+        if part.round != self._round or part.owner in self._parts:
+            reason = f"has answered round {part.round + 1} already: a round is answered once."
+            raise ArgumentError("message", part.owner, reason)
+        if part.keys != self._keys:
+            raise ArgumentError("message", part.owner, "has other keys than the coordinator.")
+        self._parts[part.owner] = part
+        return part.owner
+
+    def dismiss(self, message: bytes) -> None:
+        """Take in that an owner, who greets a second time, goes. :raises ArgumentError: as
+        ``receive``.
+        """
+        owner = self._owner_of(message)
+        if owner not in self._joined:
+            raise ArgumentError("message", owner, "has not joined.")
+        self.leave(owner)
+
+    def leave(self, owner: str) -> None:
+        """Note that an owner is gone: the fit ends."""
+        self._told.add(owner)
+        self.close(f"{owner} left{self._in_round()}, and without its sums there is no result.")
+
+    def gather(self) -> None:
+        """Wait for all owners.
+
+        :raises OwnersError: if one of them leaves, or it is to stop.
+        """
+        try:
+            self._wait_for(self._joined, None)
+        except StoppedError:
+            raise OwnersError("stopped before all owners had joined.") from None
+
+    def total_of(self, number: int, point: np.ndarray, rung: int) -> list[np.ndarray]:
+        """The noised sums of round ``number``, of gradients at ``point``, over all records.
+
+        :param rung: of C on its ladder, 0 where C does not adapt.
+        :raises StoppedError, OwnersError: if there is no total.
+        """
+        with self._change:
+            self._round, self._parts = number, {}
+            text = base64.b64encode(point.astype("<f4").tobytes()).decode()
+            self._reply({"round": number, "point": text, "rung": rung, "end": ""})
+        self._wait_for(self._parts, time.monotonic() + self._patience)
+        try:
+            return total(self._plan, self._side, self._parts)
+        except ArgumentError as error:
+            raise OwnersError(str(error)) from None
+
+    def close(self, why: str) -> None:
+        """Tell the owners that there is no further round, once. :param why: in a sentence."""
+        with self._change:
+            if not self._end:
+                self._end = why or _STOPPED
+                self._reply({"round": 0, "point": "", "rung": 0, "end": self._end})
+                self._change.notify_all()
+
+    def say_goodbye(self) -> None:
+        """Wait a moment for owners that still compute, so that they learn why there is no more."""
+        until = time.monotonic() + _GOODBYE
+        with self._change:
+            while self._told < self._joined and time.monotonic() < until:
+                self._change.wait(_LOOKS)
+
+    def _reply(self, content: Mapping[str, Any]) -> None:
+        for reply in self._waiting.values():
+            reply.set_result(files.text_with("question", content))
+        if self._end:
+            self._told.update(self._waiting)
+        self._waiting.clear()
+
+    def _wait_for(self, arrived: Collection[str], until: float | None) -> None:
+        with self._change:
+            while len(arrived) < len(self._plan.owners) and not self._end:
+                if self._stop():
+                    raise StoppedError
+                if until is not None and time.monotonic() > until:
+                    late = " and ".join(x for x in self._plan.owners if x not in arrived)
+                    self.close(f"{late} did not answer{self._in_round()}.")
+                self._change.wait(_LOOKS)
+            if self._end:
+                raise OwnersError(self._end)
+
+    def _in_round(self) -> str:
+        return "" if self._round < 0 else f" in round {self._round + 1} of {self._plan.rounds}"
+
+
+def coordinate(
+    plan: Plan | str | Path,
+    keys: Iterable[str | Path],
+    *,
+    host: str = "127.0.0.1",
+    port: int = PORT,
+    certificate: str | Path | None = None,
+    private_key: str | Path | None = None,
+    patience: float = _PATIENCE,
+    stop: Callable[[], bool] = lambda: False,
+    on_snapshot: Callable[[Snapshot], Any] = lambda snapshot: None,
+) -> FitResult:
+    """Wait for the owners of a plan, and fit with the sums that they answer with.
+
+    The result is that of a private fit to all their records by ``wb.fit``, and its guarantee says
+    who learns what. The ledgers of the owners have what it costs. If an owner leaves, it is that
+    of the rounds until then, with the status "failed".
+
+    >>> wb.owners.coordinate("plan.json", [], host="0.0.0.0")
+    Traceback (most recent call last):
+    workbench._validate.ArgumentError: certificate=None: is needed to listen at ...
+
+    :param plan: or its file. :param keys: the files that ``make_key`` wrote, of all owners.
+    :param host: address to listen at; with another than this machine's own a certificate is needed.
+    :param port: to listen at.
+    :param certificate: PEM file of a TLS certificate, which the owners must trust, and
+        ``private_key`` its key.
+    :param patience: seconds that a round waits for an owner; until all have joined there is no
+        limit.
+    :param stop: asked between rounds; True ends the fit. :param on_snapshot: as of ``wb.fit``.
+    :raises ArgumentError: naming the argument and its value.
+    :raises OwnersError: if there was no round, because an owner left.
+    """
+    context = context_of(_validate.text("host", host), certificate, private_key)
+    agreed = as_plan(plan)
+    side = agreement(agreed)
+    seconds = _validate.number("patience", patience, above=0)
+    digest = digest_of_keys(agreed, keys_of_all(agreed, keys))
+    meeting = Meeting(agreed, side, digest, seconds, _validate.function("stop", stop))
+    prepared = begun(side.request, side.spec, side.privacy, side.spec.new_key())
+    prepared.functions.steps = _compiled(prepared, meeting)
+    with listening(meeting, host, port, context):
+        try:
+            meeting.gather()
+            last = None
+            for last in prepared.run(stop):
+                on_snapshot(last)
+            if last is not None:
+                meeting.close("done" if last.status == "done" else last.message)
+        finally:
+            meeting.close(_STOPPED)
+            meeting.say_goodbye()
+    return prepared.result()
+
+
+def _compiled(prepared: PreparedFit, meeting: Meeting) -> Compiling:
+    """Steps of ``prepared`` on the totals of ``meeting``."""
+    step = prepared.step
+    flat, restored = flat_point(step, prepared.state, prepared.hyper)
+    compiled = functools.partial(
+        jit_seldom_called, device=prepared.device, noise_size=step.noise_size
+    )
+
+    def question(state: DPVIState, hyper: Hyperparameters) -> tuple[jax.Array, Any, jax.Array]:
+        draws = step.draw(state.key, state.step, hyper)
+        rung = None if state.moments is None else state.moments.rung
+        u = jax.flatten_util.ravel_pytree(step.point(state, draws, hyper))[0]
+        return u, 0 if rung is None else rung, draws.base_noise
+
+    def advanced(
+        state: DPVIState,
+        base_noise: jax.Array,
+        released: list[jax.Array],
+        hyper: Hyperparameters,
+    ) -> DPVIState:
+        summed, *counts = released
+        of_norms = counts[0] if counts else None
+        return step.advanced(state, base_noise, restored(summed), of_norms, hyper)
+
+    ask, advance = compiled(question), compiled(advanced)
+
+    def chunk(
+        state: DPVIState, records: Any, limit: jax.Array, hyper: Hyperparameters
+    ) -> DPVIState:
+        for number in range(int(state.step), int(limit)):
+            u, rung, base_noise = ask(state, hyper)
+            released = meeting.total_of(number, np.asarray(u), int(rung))
+            arrays = [jnp.asarray(array, flat.dtype) for array in released]
+            state = advance(state, base_noise, arrays, hyper)
+        return state
+
+    lowered: Future[Any] = Future()
+    compilation: Future[Compilation] = Future()
+    compilation.set_result(Compilation(chunk, 0.0))
+    return Compiling(lowered, compilation)
+
+
+def answer(
+    plan: Plan | str | Path,
+    owner: str,
+    data: Any,
+    keys: Any,
+    server: str,
+    *,
+    certificate: str | Path | None = None,
+    name: str | None = None,
+    ledger: Any = None,
+    over_cap: str | None = None,
+    patience: float = _PATIENCE,
+    on_round: Callable[[int], Any] = lambda number: None,
+) -> Guarantee:
+    """Answer all rounds of a plan with noised and masked sums of your records.
+
+    The ledger has the charge of all rounds before the first sum leaves, and keeps it whatever
+    happens then. A plan is answered once: the secret key is deleted as it is used.
+
+    >>> wb.owners.answer("plan.json", "Bern", None, [], "http://coordinator.example:8920")
+    Traceback (most recent call last):
+    workbench._validate.ArgumentError: server='http://coordinator.example:8920': is ...
+
+    :param plan: or its file. :param owner: as the plan names it. :param data: the owner's table.
+    :param keys: the files that ``make_key`` wrote, of all owners.
+    :param server: where the coordinator listens, such as "https://coordinator.example:8920";
+        without TLS on this machine alone.
+    :param certificate: PEM file of the authority that signed the coordinator's certificate; by
+        default those that this machine trusts.
+    :param name: of the records in the ledger. :param ledger: as of ``wb.fit``.
+    :param over_cap: why to spend more than a cap of these records allows.
+    :param patience: seconds that a round may take; until all have joined there is no limit.
+    :param on_round: called with the number of each round that was answered, from 1. An error of it
+        ends the fit.
+    :return: the guarantee of all rounds.
+    :raises ArgumentError: naming the argument and its value; ``CapError`` where a cap does not
+        allow it: then no sum has left.
+    :raises OwnersError: if the fit ended before its last round, saying why.
+    """
+    seconds = _validate.number("patience", patience, above=0)
+    with Channel.to(server, certificate) as channel:
+        ready = Ready.of(as_plan(plan), owner, data, keys, name)
+        return answered(ready, channel, ledger, over_cap, on_round, seconds)
+
+
+def answered(
+    ready: Ready,
+    channel: Channel,
+    ledger: Any,
+    over_cap: str | None,
+    on_round: Callable[[int], Any],
+    patience: float = _PATIENCE,
+) -> Guarantee:
+    """As ``answer``, by an owner that is ready."""
+    rounds = ready.plan.rounds
+    greeting = {"plan": ready.plan.digest, "owner": ready.owner, "keys": ready.keys}
+    size = ready.sums.start.size
+    question = _asked(channel.greet(files.text_with("greeting", greeting)))
+    point = _point_of(question, 0, size)  # nothing is charged for a fit that ends before it begins
+    with ready.charged(ledger, over_cap) as sums:
+        for number in range(rounds):
+            content = ready.content(number, sums.at(number, point, question["rung"]))
+            question = _asked(channel.send(files.text_with("sum", content), patience))
+            on_round(number + 1)
+            if number + 1 < rounds:
+                point = _point_of(question, number + 1, size)
+    if question["end"] != "done":
+        raise OwnersError(question["end"] or "the coordinator asked for more rounds than planned.")
+    return ready.side.guarantee
+
+
+def _point_of(question: Mapping[str, Any], number: int, size: int) -> np.ndarray:
+    """Where gradients are asked for. :raises OwnersError: if that is no question of this round."""
+    if question["end"] or question["round"] != number:
+        raise OwnersError(question["end"] or "the coordinator skipped a round.")
+    try:
+        point = np.frombuffer(base64.b64decode(question["point"], validate=True), "<f4")
+    except ValueError:
+        point = np.empty(0, "<f4")
+    if len(point) != size:
+        raise OwnersError("the coordinator asked for a point of another size.")
+    return point
+
+
+def _asked(reply: str) -> dict[str, Any]:
+    return files.checked("server", "the reply", reply, "question", _REPLY)
