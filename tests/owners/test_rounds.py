@@ -277,7 +277,7 @@ class Played:
         self.meeting = Meeting(plan, side, "k", **{"patience": 0.5} | options)
 
     def greeting(self, owner, **changes):
-        content = {"plan": self.plan.digest, "owner": owner, "keys": "k"} | changes
+        content = {"plan": self.plan.digest, "owner": owner, "keys": "k", "session": "s"} | changes
         return files.text_with("greeting", content).encode()
 
     def joined(self):
@@ -344,7 +344,7 @@ def test_totals_are_sums_modulo_2_to_the_32_times_their_spacing(played):
     [
         (lambda played: played.greeting("Bern", plan="0" * 64), "belongs to another plan"),
         (lambda played: played.greeting("Dover"), "is of nobody in the plan"),
-        (lambda played: played.greeting("Aarhus"), "has joined already"),
+        (lambda played: played.greeting("Aarhus", session="t"), "has joined already, from another"),
         (lambda played: played.greeting("Bern", keys="other"), "read the code to each other"),
         (lambda played: played.sum_of("Bern"), "is not a file of an owners' greeting"),
         (lambda played: b"\xff", "is no JSON file, or damaged"),
@@ -367,7 +367,7 @@ def test_a_greeting_that_does_not_belong_here_is_refused(played, message, words)
             lambda played: played.sum_of("Bern").replace(b'"round": 0', b'"round": 7'),
             "was altered after it was written",
         ),
-        (lambda played: played.greeting("Bern"), "is not a file of an owners' sum"),
+        (lambda played: played.greeting("Bern", session="t"), "has joined already, from another"),
     ],
 )
 def test_a_sum_that_does_not_belong_here_is_refused(played, message, words):
@@ -408,15 +408,54 @@ def test_sums_that_do_not_go_together_give_no_total(played, changes, words):
 
 
 def test_an_owner_that_goes_ends_the_fit_for_all(played):
-    _, reply = played.meeting.receive(played.greeting("Aarhus"))
-    played.meeting.receive(played.greeting("Bern"))
-    for stranger in (played.greeting("Cork"), played.greeting("Bern", keys="other")):
-        with pytest.raises(wb.ArgumentError):
-            played.meeting.dismiss(stranger)
+    played.joined()
+
+    def going():
+        yield played.sum_of("Aarhus")
+        for changes in ({"keys": "other"}, {"session": "t"}):
+            with pytest.raises(wb.ArgumentError):
+                played.meeting.dismiss(played.greeting("Bern", **changes))
+        played.meeting.dismiss(played.greeting("Bern"))
+
+    with pytest.raises(OwnersError, match="Bern left in round 1 of 6, and without its sums"):
+        played.total(going())
+    _, late = played.meeting.receive(played.sum_of("Cork"))
+    assert "Bern left" in json.loads(late.result(0))["end"]
+
+
+def test_an_owner_that_goes_before_the_start_may_join_again(played):
+    for owner in OWNERS[:2]:
+        played.meeting.receive(played.greeting(owner))
     played.meeting.dismiss(played.greeting("Bern"))
-    with pytest.raises(OwnersError, match="Bern left, and without its sums"):
-        played.meeting.gather()
-    assert "Bern left" in json.loads(reply.result(0))["end"]
+    with pytest.raises(wb.ArgumentError, match="has not joined"):
+        played.meeting.dismiss(played.greeting("Bern"))
+    for owner in OWNERS[1:]:
+        played.meeting.receive(played.greeting(owner, session="again"))
+    played.meeting.gather()
+
+
+def test_an_owner_may_ask_again_what_is_asked(played):
+    played.joined()
+
+    def asking():
+        _, reply = played.meeting.receive(played.greeting("Bern"))
+        assert json.loads(reply.result(0))["round"] == 0
+        yield played.sum_of("Bern")
+        _, reply = played.meeting.receive(played.greeting("Bern"))
+        assert not reply.done()  # it has answered, and waits
+        for owner in ("Aarhus", "Cork"):
+            yield played.sum_of(owner)
+
+    assert len(played.total(asking())) == 2
+
+
+def test_owners_wait_longer_than_a_request(owners_of, plan, tmp_path, monkeypatch):
+    monkeypatch.setattr(transport, "_POLL", 0.02)
+    port = a_port()
+    with answering(owners_of, HERE.format(port)) as outcomes:
+        result = wb.owners.coordinate(plan, keys_in(tmp_path / "keys"), port=port)
+    assert result.status == "done"
+    assert all(outcome.epsilon == 8.0 for outcome in outcomes.values())
 
 
 def test_a_stop_while_owners_are_awaited_is_heeded(plan, side):

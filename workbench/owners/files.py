@@ -18,6 +18,7 @@ __all__ = [
     "MOST_BYTES",
     "checked",
     "digest_of",
+    "is_of",
     "read",
     "read_bytes",
     "text_with",
@@ -36,6 +37,15 @@ def text_of(content: Mapping[str, Any]) -> str:
 def text_with(kind: str, content: Mapping[str, Any]) -> str:
     """What ``checked`` takes."""
     return text_of({"format": FORMAT, "kind": kind, **content})
+
+
+def is_of(kind: str, text: str | bytes) -> bool:
+    """Whether a text says that it is of this kind."""
+    try:
+        content = _json.loads(text)
+    except (ValueError, RecursionError):
+        return False
+    return isinstance(content, dict) and content.get("kind") == kind
 
 
 def digest_of(content: Mapping[str, Any]) -> str:

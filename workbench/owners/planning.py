@@ -457,9 +457,12 @@ def _who_learns_what(plan: Plan, guarantee: Guarantee, cost: float) -> list[str]
         loss = Steps.checked(guarantee.sampler, guarantee.relation, rate, sigma, plan.rounds)
         remaining = guarantee.delta - guarantee.overflow_delta - cost
         epsilon = accounting.round_up(accounting.bound(loss, remaining), 4)
+        who = (
+            "An owner who sees the result" if plan.rounds == 1 else "Each owner sees all rounds and"
+        )
         sentences.append(
             "The guarantee holds against the public and the coordinator, if no owner tells what "
-            "noise it added. An owner who sees the result knows its own noise: against it epsilon "
+            f"noise it added. {who} knows its own noise: against it epsilon "
             f"is {upper(epsilon)} at the same delta."
         )
     sentences.append(

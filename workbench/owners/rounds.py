@@ -10,6 +10,7 @@ import base64
 import functools
 import threading
 import time
+import uuid
 from collections.abc import Callable, Collection, Iterable, Mapping
 from concurrent.futures import Future
 from pathlib import Path
@@ -45,7 +46,7 @@ _FAR = 2**20
 _STOPPED = "the coordinator stopped."
 _GOODBYE = 5.0
 _LOOKS = 0.2  # seconds between two looks at whether to stop
-_JOINING = _schema.record({"plan": _schema.text(), "owner": _schema.text(), "keys": _schema.text()})
+_JOINING = _schema.record({name: _schema.text() for name in ("plan", "owner", "keys", "session")})
 _REPLY = _schema.record(
     {
         "round": _schema.whole(),
@@ -86,7 +87,8 @@ class Meeting:
         self._plan, self._side, self._patience, self._stop = plan, side, patience, stop
         self._change = threading.Condition()
         self._keys = keys
-        self._joined: set[str] = set()
+        self._joined: dict[str, str] = {}  # session by owner
+        self._question = ""  # of the round
         self._waiting: dict[str, Reply] = {}
         self._parts: dict[str, Part] = {}
         self._round = -1  # whose sums are asked for
@@ -99,28 +101,34 @@ class Meeting:
         :raises ArgumentError: naming ``message``, for one that does not belong here now.
         """
         with self._change:
-            owner = self._greeted(message) if self._round < 0 else self._answered(message)
+            is_greeting = self._round < 0 or files.is_of("greeting", message)
+            owner = self._greeted(message) if is_greeting else self._answered(message)
             reply: Reply = Future()
             self._waiting[owner] = reply
             if self._end:
                 self._reply({"round": 0, "point": "", "rung": 0, "end": self._end})
+            elif self._question and owner not in self._parts:
+                self._waiting.pop(owner).set_result(self._question)
             self._change.notify_all()
         return owner, reply
 
-    def _owner_of(self, message: bytes) -> str:
+    def _owner_of(self, message: bytes) -> tuple[str, str]:
+        """(who greets, its session)."""
         content = files.checked("message", "message", message, "greeting", _JOINING)
         owner = content["owner"]
         self._plan.require_of("message", owner, content)
         if content["keys"] != self._keys:
             reason = "has other keys than the coordinator: read the code to each other."
             raise ArgumentError("message", owner, reason)
-        return str(owner)
+        return owner, content["session"]
 
     def _greeted(self, message: bytes) -> str:
-        owner = self._owner_of(message)
-        if owner in self._joined:
-            raise ArgumentError("message", owner, "has joined already.")
-        self._joined.add(owner)
+        """The owner that joins, or asks again what is asked."""
+        owner, session = self._owner_of(message)
+        if self._round >= 0 and owner not in self._joined:
+            raise ArgumentError("message", owner, "comes after the first round has begun.")
+        if self._joined.setdefault(owner, session) != session:
+            raise ArgumentError("message", owner, "has joined already, from another program.")
         return owner
 
     def _answered(self, message: bytes) -> str:
@@ -134,16 +142,19 @@ class Meeting:
         return part.owner
 
     def dismiss(self, message: bytes) -> None:
-        """Take in that an owner, who greets a second time, goes. :raises ArgumentError: as
-        ``receive``.
-        """
-        owner = self._owner_of(message)
-        if owner not in self._joined:
+        """Take in that an owner, who greets again, goes. :raises ArgumentError: as ``receive``."""
+        owner, session = self._owner_of(message)
+        if self._joined.get(owner) != session:
             raise ArgumentError("message", owner, "has not joined.")
         self.leave(owner)
 
     def leave(self, owner: str) -> None:
-        """Note that an owner is gone: the fit ends."""
+        """Note that an owner is gone: the fit ends, or it may join again if that has not begun."""
+        with self._change:
+            if self._round < 0 and not self._end:
+                self._joined.pop(owner, None)
+                self._waiting.pop(owner, None)
+                return
         self._told.add(owner)
         self.close(f"{owner} left{self._in_round()}, and without its sums there is no result.")
 
@@ -164,9 +175,13 @@ class Meeting:
         :raises StoppedError, OwnersError: if there is no total.
         """
         with self._change:
+            if len(self._joined) < len(self._plan.owners):  # since they were gathered
+                self.close("an owner left before the first round.")
             self._round, self._parts = number, {}
             text = base64.b64encode(point.astype("<f4").tobytes()).decode()
-            self._reply({"round": number, "point": text, "rung": rung, "end": ""})
+            content = {"round": number, "point": text, "rung": rung, "end": ""}
+            self._question = files.text_with("question", content)
+            self._reply(content)
         self._wait_for(self._parts, time.monotonic() + self._patience)
         try:
             return total(self._plan, self._side, self._parts)
@@ -185,7 +200,7 @@ class Meeting:
         """Wait a moment for owners that still compute, so that they learn why there is no more."""
         until = time.monotonic() + _GOODBYE
         with self._change:
-            while self._told < self._joined and time.monotonic() < until:
+            while self._told < self._joined.keys() and time.monotonic() < until:
                 self._change.wait(_LOOKS)
 
     def _reply(self, content: Mapping[str, Any]) -> None:
@@ -364,6 +379,7 @@ def answered(
     """As ``answer``, by an owner that is ready."""
     rounds = ready.plan.rounds
     greeting = {"plan": ready.plan.digest, "owner": ready.owner, "keys": ready.keys}
+    greeting["session"] = uuid.uuid4().hex
     size = ready.sums.start.size
     question = _asked(channel.greet(files.text_with("greeting", greeting)))
     point = _point_of(question, 0, size)  # nothing is charged for a fit that ends before it begins

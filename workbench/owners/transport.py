@@ -8,6 +8,7 @@ import asyncio
 import contextlib
 import importlib
 import ipaddress
+import math
 import ssl
 import threading
 import time
@@ -24,7 +25,8 @@ from workbench.owners.files import MOST_BYTES
 
 __all__ = ["Channel", "Receiver", "context_of", "listening"]
 
-_REFUSED = 409
+_DONE, _LATER, _REFUSED = 200, 202, 409
+_POLL, _SLACK = 20.0, 40.0  # seconds after which an owner has to ask again, and waits on top
 _EARLY, _PAUSE = 15.0, 0.5  # seconds that an owner waits for the server, and between two tries
 _FLUSHES = 0.1  # seconds, for the last replies
 
@@ -120,9 +122,14 @@ def _application(receiver: Receiver) -> Any:
         async def post(self) -> None:
             with self._refusing():
                 self.owner, reply = receiver.receive(self.request.body)
-                text = await asyncio.wrap_future(reply)
+                replied = asyncio.wrap_future(reply)
+                await asyncio.wait([replied], timeout=_POLL)
                 self.owner = ""
-                self.finish(text)
+                if replied.done():
+                    self.finish(replied.result())
+                else:  # before a network takes the connection for idle
+                    self.set_status(_LATER)
+                    self.finish()
 
         @contextlib.contextmanager
         def _refusing(self) -> Iterator[None]:
@@ -147,7 +154,7 @@ class Channel:
     """
 
     def __init__(self, client: Any) -> None:
-        self._client, self._greeting = client, ""
+        self._client, self._greeting, self._is_known = client, "", False
 
     @classmethod
     def to(cls, server: str, certificate: str | Path | None) -> Channel:
@@ -182,28 +189,31 @@ class Channel:
         """The reply to a greeting, which says who speaks; a server that is not there yet is
         awaited for a while. :raises ArgumentError: as ``send``.
         """
-        reply = self.send(greeting, None, time.monotonic() + _EARLY)
         self._greeting = greeting
+        reply = self.send(greeting, math.inf, time.monotonic() + _EARLY)
+        self._is_known = True
         return reply
 
-    def send(self, message: str, patience: float | None, until: float = 0.0) -> str:
+    def send(self, message: str, patience: float, until: float = 0.0) -> str:
         """The reply to a message.
 
-        :param patience: seconds to wait for it; None for any time.
+        :param patience: seconds to wait for it.
         :param until: as of ``time.monotonic``, when it is no longer tried to reach the server.
         :raises ArgumentError: naming ``server``, if it cannot be reached or refuses the message.
         """
-        httpx = _package("httpx")
+        httpx, end = _package("httpx"), time.monotonic() + patience
         try:
-            reply = self._client.post("/", content=message, timeout=patience)
+            reply = self._client.post("/", content=message, timeout=_POLL + _SLACK)
+            while reply.status_code == _LATER and time.monotonic() < end:
+                reply = self._client.post("/", content=self._greeting, timeout=_POLL + _SLACK)
         except httpx.HTTPError as error:
             if isinstance(error, httpx.ConnectError) and time.monotonic() < until:
                 time.sleep(_PAUSE)
                 return self.send(message, patience, until)
             reason = f"cannot be reached, or does not answer ({error})."
             raise ArgumentError("server", str(self._client.base_url), reason) from None
-        if reply.status_code != 200:
-            reason = f"refused the message: {reply.text}"
+        if reply.status_code != _DONE:
+            reason = f"refused the message: {reply.text or 'the round took too long'}"
             raise ArgumentError("server", str(self._client.base_url), reason)
         return str(reply.text)
 
@@ -218,7 +228,7 @@ class Channel:
         traceback: TracebackType | None,
     ) -> None:
         """Close it; after an error the coordinator gets to know that the owner is gone."""
-        if kind is not None and self._greeting:
+        if kind is not None and self._is_known:
             with contextlib.suppress(Exception):
                 self._client.request("DELETE", "/", content=self._greeting, timeout=5)
         self._client.close()
