@@ -17,6 +17,7 @@ from workbench.inference import adaptive_clip, norm_counts
 from workbench.inference.running_moments import Moments
 from workbench.inference.state import Hyperparameters, Purpose, fast_child
 from workbench.inference.step import PrivateStep
+from workbench.models.functions import FunctionModel
 from workbench.posterior import noise_aware
 from workbench.posterior.convergence import FEWEST_STEPS, Convergence, convergence_of
 from workbench.posterior.expected_curvature import ExpectedCurvature
@@ -227,7 +228,8 @@ def _bounds_cautions(spec: FitSpec) -> list[str]:
     if spec.model.columns_scaled is not None:
         return [_AS_DECLARED] if is_off and spec.model.learns_scales else []
     bounds = () if schema is None else schema.bounds.values()
-    if spec.data.is_public or spec.scales or all(map(_SCALED.__eq__, bounds)):
+    has_effects = spec.model.linear is not None or isinstance(spec.model, FunctionModel)
+    if not has_effects or spec.data.is_public or spec.scales or all(map(_SCALED.__eq__, bounds)):
         return []
     return [_AS_DECLARED if is_off else _UNSEEN]
 

@@ -300,7 +300,7 @@ class Pooled(FitSpec):
     @classmethod
     def of(cls, spec: FitSpec, terms: Plan) -> Pooled:
         """``spec`` as it is fitted by the plan."""
-        return cls(**{each.name: getattr(spec, each.name) for each in fields(spec)}, terms=terms)
+        return cls(**{entry.name: getattr(spec, entry.name) for entry in fields(spec)}, terms=terms)
 
     def hyper(self, plan: PrivacyPlan, step: PrivateStep) -> Hyperparameters:
         in_all = self.terms.shares.in_all(plan.mechanism)
