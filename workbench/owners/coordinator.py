@@ -93,10 +93,10 @@ def fit(plan: Plan | str | Path, sums: Iterable[str | Path]) -> FitResult:
     side = agreement(agreed)
     by_owner: dict[str, Part] = {}
     for path in sums:
-        part = Part.of(agreed, "sums", path, files.read_bytes("sums", path))
-        if part.owner in by_owner:
-            raise ArgumentError("sums", str(path), f"is a second file of {part.owner}.")
-        by_owner[part.owner] = part
+        answer = Part.of(agreed, "sums", path, files.read_bytes("sums", path))
+        if answer.owner in by_owner:
+            raise ArgumentError("sums", str(path), f"is a second file of {answer.owner}.")
+        by_owner[answer.owner] = answer
     (released,) = total(agreed, side, by_owner)
     prepared = begun(side.request, side.spec, side.privacy, side.spec.new_key())
     # a step of SGD from 0 by the mean gradient, as the step of a fit takes it

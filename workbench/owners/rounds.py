@@ -132,14 +132,14 @@ class Meeting:
         return owner
 
     def _answered(self, message: bytes) -> str:
-        part = Part.of(self._plan, "message", "message", message)
-        if part.round != self._round or part.owner in self._parts:
-            reason = f"has answered round {part.round + 1} already: a round is answered once."
-            raise ArgumentError("message", part.owner, reason)
-        if part.keys != self._keys:
-            raise ArgumentError("message", part.owner, "has other keys than the coordinator.")
-        self._parts[part.owner] = part
-        return part.owner
+        answer = Part.of(self._plan, "message", "message", message)
+        if answer.round != self._round or answer.owner in self._parts:
+            reason = f"has answered round {answer.round + 1} already: a round is answered once."
+            raise ArgumentError("message", answer.owner, reason)
+        if answer.keys != self._keys:
+            raise ArgumentError("message", answer.owner, "has other keys than the coordinator.")
+        self._parts[answer.owner] = answer
+        return answer.owner
 
     def dismiss(self, message: bytes) -> None:
         """Take in that an owner, who greets again, goes. :raises ArgumentError: as ``receive``."""
@@ -270,11 +270,11 @@ def coordinate(
     with listening(meeting, host, port, context):
         try:
             meeting.gather()
-            last = None
-            for last in prepared.run(stop):
-                on_snapshot(last)
-            if last is not None:
-                meeting.close("done" if last.status == "done" else last.message)
+            snapshot = None
+            for snapshot in prepared.run(stop):
+                on_snapshot(snapshot)
+            if snapshot is not None:
+                meeting.close("done" if snapshot.status == "done" else snapshot.message)
         finally:
             meeting.close(_STOPPED)
             meeting.say_goodbye()
