@@ -212,7 +212,7 @@ def _sum(arguments: argparse.Namespace) -> int:
 
 
 def _of_owner(arguments: argparse.Namespace) -> tuple[Any, dict[str, Any]]:
-    """(the owner's table, what its ledger is told)."""
+    """(the owner's table, name of the records and arguments of the ledger)."""
     name = arguments.name or _folders.title_of(arguments.data)
     charge = {"name": name, **values_of(arguments, ("ledger", "over_cap"))}
     return sources.table("data", arguments.data), charge

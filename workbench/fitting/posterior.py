@@ -228,8 +228,9 @@ def _bounds_cautions(spec: FitSpec) -> list[str]:
     if spec.model.columns_scaled is not None:
         return [_AS_DECLARED] if is_off and spec.model.learns_scales else []
     bounds = () if schema is None else schema.bounds.values()
+    are_scaled = all(ends == _SCALED for ends in bounds)
     has_effects = spec.model.linear is not None or isinstance(spec.model, FunctionModel)
-    if not has_effects or spec.data.is_public or spec.scales or all(map(_SCALED.__eq__, bounds)):
+    if not has_effects or spec.data.is_public or spec.scales or are_scaled:
         return []
     return [_AS_DECLARED if is_off else _UNSEEN]
 

@@ -353,7 +353,7 @@ class Agreement:
         """How many numbers an owner releases in a round."""
         return self.step.noised_coordinates
 
-    @property
+    @functools.cached_property
     def grid(self) -> dict[str, Any]:
         """What all must have computed alike for their whole numbers to be added up."""
         mechanism = self.step.mechanism

@@ -106,7 +106,7 @@ class Meeting:
             reply: Reply = Future()
             self._waiting[owner] = reply
             if self._end:
-                self._reply({"round": 0, "point": "", "rung": 0, "end": self._end})
+                self._reply_end()
             elif self._question and owner not in self._parts:
                 self._waiting.pop(owner).set_result(self._question)
             self._change.notify_all()
@@ -181,7 +181,7 @@ class Meeting:
             text = base64.b64encode(point.astype("<f4").tobytes()).decode()
             content = {"round": number, "point": text, "rung": rung, "end": ""}
             self._question = files.text_with("question", content)
-            self._reply(content)
+            self._reply(self._question)
         self._wait_for(self._parts, time.monotonic() + self._patience)
         try:
             return total(self._plan, self._side, self._parts)
@@ -193,7 +193,7 @@ class Meeting:
         with self._change:
             if not self._end:
                 self._end = why or _STOPPED
-                self._reply({"round": 0, "point": "", "rung": 0, "end": self._end})
+                self._reply_end()
                 self._change.notify_all()
 
     def say_goodbye(self) -> None:
@@ -203,11 +203,14 @@ class Meeting:
             while self._told < self._joined.keys() and time.monotonic() < until:
                 self._change.wait(_LOOKS)
 
-    def _reply(self, content: Mapping[str, Any]) -> None:
+    def _reply_end(self) -> None:
+        content = {"round": 0, "point": "", "rung": 0, "end": self._end}
+        self._told.update(self._waiting)
+        self._reply(files.text_with("question", content))
+
+    def _reply(self, text: str) -> None:
         for reply in self._waiting.values():
-            reply.set_result(files.text_with("question", content))
-        if self._end:
-            self._told.update(self._waiting)
+            reply.set_result(text)
         self._waiting.clear()
 
     def _wait_for(self, arrived: Collection[str], until: float | None) -> None:
