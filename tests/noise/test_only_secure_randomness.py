@@ -111,6 +111,9 @@ ALLOWED = {
     Use("workbench/ledger/ledger.py", "Ledger.reserve", "uuid.uuid4"): _NAME,
     Use("workbench/owners/planning.py", "plan", "uuid.uuid4"): _NAME,
     Use(
+        "workbench/owners/rounds.py", "answered", "uuid.uuid4"
+    ): "tells an owner's program from others, of os.urandom; no noise or mask depends on it",
+    Use(
         "workbench/formula/regression.py", "Regression._correction", "numpyro.handlers.seed"
     ): "latents that records do not use",
     Use(
