@@ -268,4 +268,5 @@ def gmm(
         pictures={"mixture": pictures.mixture},
         sort=sort,
         reference="Jälkö, Dikmen and Honkela 2017, section 5.2; Prediger et al. 2022, section 5.4",
+        is_for_scaled=True,
     )

@@ -249,4 +249,5 @@ def hierarchical_logistic(
         defaults=functools.partial(_advice, intercept=intercept),
         pictures={"groups": pictures.groups},
         reference="Prediger, Loppi, Kaski and Honkela 2022, sections 3.3 and 5.3",
+        is_for_scaled=True,
     )

@@ -154,4 +154,5 @@ def logistic(
             **({"covariance": "full"} if is_full else {}),
         },
         reference="Jälkö, Dikmen and Honkela 2017, section 5.1",
+        is_for_scaled=True,
     )

@@ -283,4 +283,5 @@ def neural_classifier(
         sort=_layer_sizes,
         pictures={"confusion": pictures.confusion},
         reference="Abadi et al. 2016; Blundell et al. 2015",
+        is_for_scaled=True,
     )

@@ -341,4 +341,5 @@ def vae(
             "latent plane": functools.partial(pictures.latent_plane, encode=encode, decode=decode),
         },
         reference="Kingma and Welling 2014; Prediger et al. 2022, section 5.1",
+        is_for_scaled=True,
     )

@@ -201,7 +201,8 @@ def test_fit_on_a_csv_file_prints_the_guarantee_and_no_private_metrics(command, 
     code, out, err = command(
         "fit --data",
         table,
-        "--target ill --bounds dose=0:200 age=0:100 --epsilon 2 --iterations 20 --quiet --out",
+        "--target ill --bounds dose=0:200 age=0:100 --look 0 --epsilon 2 --iterations 20 --quiet",
+        "--out",
         tmp_path / "run",
     )
     assert (code, err) == (0, "")

@@ -17,7 +17,7 @@ from workbench.ledger.reservation import id_of
 
 pytestmark = pytest.mark.usefixtures("made_up_steps", "quick_report")
 
-BOUNDS = "--target ill --bounds dose=0:200 age=0:100"
+BOUNDS = "--target ill --bounds dose=0:200 age=0:100 --look 0"
 
 
 @pytest.fixture

@@ -28,7 +28,7 @@ pytestmark = pytest.mark.usefixtures("made_up_steps", "quick_report")
 
 ROOT = pathlib.Path(__file__).parents[2]
 FIT = "fit --data clinic.csv --target ill --epsilon 1 --delta 1e-3 --seed 3 --quiet"
-BOUNDS = "--bounds dose=0:200 age=0:100"
+BOUNDS = "--bounds dose=0:200 age=0:100 --look 0"
 MODEL_FILE = """
 import numpyro
 import numpyro.distributions as dist

@@ -2,9 +2,12 @@
 
 import dataclasses
 
+import jax.numpy as jnp
 import numpy as np
+import numpyro
 import pandas as pd
 import pytest
+from numpyro import distributions as dist
 
 import workbench as wb
 from workbench.fitting.groups import grouped
@@ -131,20 +134,28 @@ def stays(**bounds):
     )
 
 
+def own_logistic(x, y=None, num_records=None):
+    weights = numpyro.sample("weights", dist.Normal(jnp.zeros(2), 1).to_event(1))
+    with numpyro.plate("records", num_records or len(x), dim=-1):
+        numpyro.sample("y", dist.Bernoulli(logits=x @ weights), obs=y)
+
+
 @pytest.mark.parametrize(
-    ("look", "bounds", "words"),
+    ("model", "options", "words"),
     [
-        (None, (0, 365), "because this fit did not look at them"),
-        (0.0, (0, 365), "With look=0 the declared bounds stand"),
-        (0.2, (0, 365), ""),
+        (own_logistic, {}, "because this fit did not look at them"),
+        (own_logistic, {"look": 0.2}, ""),
+        ("logistic", {"look": 0.0}, "With look=0 the declared bounds stand"),
+        ("logistic", {"epsilon": 1.0, "delta": 1e-3}, "too few records for this epsilon"),
+        ("logistic", {}, ""),
     ],
 )
-def test_declared_bounds_that_stand_for_a_spread_are_said(look, bounds, words):
+def test_declared_bounds_that_stand_for_a_spread_are_said(model, options, words):
     """Where a stay of 6 days is declared as 0 to 365, its effect is drawn towards 0."""
-    privacy = {} if look is None else {"privacy": wb.Privacy(look=look)}
-    result = wb.fit(
-        "logistic", stays(stay=bounds), epsilon=50.0, iterations=40, seed=1, ledger=False, **privacy
-    )
+    common = {"epsilon": 50.0, "iterations": 40, "seed": 1, "ledger": False}
+    privacy = {"privacy": wb.Privacy(look=options["look"])} if "look" in options else {}
+    plain = {name: value for name, value in options.items() if name != "look"}
+    result = wb.fit(model, stays(stay=(0, 365)), **{**common, **plain}, **privacy)
     said = [caution for caution in result.cautions if "declared bounds" in caution]
     assert len(said) == bool(words)
     assert all(words in caution for caution in said)

@@ -6,11 +6,14 @@ import warnings
 from unittest.mock import Mock
 
 import jax
+import jax.numpy as jnp
 import numpy as np
+import numpyro
 import pandas as pd
 import pytest
 from dp_accounting import NeighboringRelation, dp_event
 from dp_accounting.pld import PLDAccountant
+from numpyro import distributions as dist
 
 import workbench as wb
 from tests import fakes
@@ -438,6 +441,65 @@ def test_a_data_set_of_a_table_is_scaled_for_any_model(frame):
         wb.fit(
             "gmm", images, epsilon=1.0, privacy=wb.Privacy(look=0.1), ledger=False, execution=QUIET
         )
+
+
+def of_columns(frame, names=("a", "b"), bounds=(0, 1000), **options):
+    """A data set of columns with these bounds."""
+    schema = dict.fromkeys(names, bounds)
+    return wb.data.from_frame(frame, schema=schema, evaluation=False, **options)
+
+
+def look_of(model, data, **options):
+    """The share of the budget for a look, by default."""
+    common = {"epsilon": 2.0, "delta": 1e-5, "iterations": 60, "ledger": False}
+    prepared = wb.prepare(model, data, **common, **options)
+    return prepared.privacy.look
+
+
+@pytest.mark.parametrize("model", ["logistic", "neural_classifier", "hierarchical_logistic", "gmm"])
+def test_models_of_the_gallery_look_at_a_table_of_ones_own(frame, model):
+    """Their priors are for columns that fill [-1, 1]."""
+    table = frame.assign(g=np.where(frame.a > 50, "north", "south"))
+    options = {"target": None if model == "gmm" else "y"}
+    if model == "hierarchical_logistic":
+        options |= {"group": "g", "groups": ["north", "south"]}
+    used = table.drop(columns=[name for name in ("y", "g") if name not in options.values()])
+    data = of_columns(used, **options)
+    assert look_of(model, data) > 0
+    assert look_of(model, data, privacy=wb.Privacy(look=0)) == 0
+    assert look_of(model, dataclasses.replace(data, is_public=True)) == 0
+    inside = used.assign(a=used.a / 100, b=used.b / 100)
+    assert look_of(model, of_columns(inside, bounds=(-1, 1), **options)) == 0
+
+
+def test_who_wrote_a_model_decides_whether_it_looks(frame):
+    def own(x, y=None, num_records=None):
+        weights = numpyro.sample("weights", dist.Normal(jnp.zeros(2), 1).to_event(1))
+        with numpyro.plate("records", num_records or len(x)):
+            numpyro.sample("y", dist.Bernoulli(logits=x @ weights), obs=y)
+
+    data = of_columns(frame, target="y")
+    assert look_of(own, data) == 0
+    assert look_of(wb.models.Model("own", "Mine.", own), data) == 0
+    assert look_of(wb.models.Model("own", "Mine.", own, is_for_scaled=True), data) > 0
+
+
+def test_files_keep_their_bounds_and_the_result_says_so(tmp_path, frame):
+    rows, path = tmp_path / "t.csv", tmp_path / "t.wbr"
+    frame.to_csv(rows, index=False)
+    schema = {"a": (0, 1000), "b": (0, 1000)}
+    wb.data.pack(rows, path, target="y", schema=schema, encrypt=False)
+    result = wb.fit(
+        "logistic",
+        wb.data.open(path, reading="direct"),
+        epsilon=2.0,
+        delta=1e-5,
+        iterations=40,
+        ledger=False,
+        execution=QUIET,
+    )
+    assert result.settings["look"] == 0
+    assert any("this fit did not look at them" in words for words in result.cautions)
 
 
 def test_the_look_has_a_key_of_its_own(monkeypatch, frame):

@@ -130,7 +130,8 @@ def test_an_evaluation_record_moves_its_own_counts_alone(private_data, monkeypat
 def test_a_warning_says_before_the_fit_that_noise_will_hide_them(private_data, capsys):
     with pytest.warns(ScoreWarning, match="fewer than about 450 held-out records; for AUC about"):
         wb.fit("logistic", private_data, delta=1e-5, **COVERED)
-    (said,) = fits.prepare("logistic", private_data, delta=1e-5, **COVERED).cautions
+    said, about_scales = fits.prepare("logistic", private_data, delta=1e-5, **COVERED).cautions
+    assert "to learn how columns are spread" in about_scales
     assert "450" in said
     assert scores_ahead(YesOrNo(), 3.73, 6_000) == ()  # a fifth held out is enough
     assert scores_ahead(YesOrNo(), 3.73, 5_000) != ()

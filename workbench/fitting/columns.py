@@ -16,7 +16,7 @@ from workbench.data import Dataset
 from workbench.data import load as load_data
 from workbench.data.counting import Counting, counting_of
 from workbench.data.look import Scales
-from workbench.fitting.learned_scales import require_scalable, share_for, take
+from workbench.fitting.learned_scales import looks_by_default, require_scalable, share_for, take
 from workbench.ledger.fingerprint import fingerprint
 from workbench.ledger.ledger import DatasetId
 from workbench.ledger.reservation import id_of
@@ -118,7 +118,7 @@ class Declared:
     def share(
         self, asked: float | None, model: Model, is_alone: bool, budget: Budget
     ) -> float | None:
-        if asked is not None or not (is_alone and model.learns_scales):
+        if asked is not None or not (is_alone and looks_by_default(model, self.source)):
             return asked
         return share_for(self._counting(model), *budget)
 

@@ -43,6 +43,8 @@ __all__ = [
     "LARGEST_SHARE",
     "as_setting",
     "check_look",
+    "has_raw_bounds",
+    "looks_by_default",
     "of_absent",
     "of_no_scale",
     "of_other_levels",
@@ -58,6 +60,7 @@ __all__ = [
 _TAIL = 0.05
 _LEAST, LARGEST_SHARE = 0.02, 0.15  # of the budget, by default
 _SEEDED = _schema.record({"scales": scales_form, "is_secret": _schema.flag})
+_SCALED = (-1.0, 1.0)  # bounds of columns that the caller has scaled
 # from which a result says so: of values outside a column's scale, and of those that are no level
 _MANY, _MANY_OTHERS = 0.02, 0.1
 
@@ -89,6 +92,19 @@ def share_of_budget(
     if tail > MOST_TAIL * math.sqrt(LARGEST_SHARE):
         return 0.0
     return float(min(max((tail / _TAIL) ** 2, _LEAST), LARGEST_SHARE))
+
+
+def looks_by_default(model: Model, data: Dataset) -> bool:
+    """Whether a fit of ``data`` looks at its columns first, unless the caller says otherwise."""
+    if model.columns_scaled is not None or not model.learns_scales:
+        return model.learns_scales
+    return not data.is_public and not any(map(is_at_rest, data.train)) and has_raw_bounds(data)
+
+
+def has_raw_bounds(data: Dataset) -> bool:
+    """Whether a column is declared on another scale than [-1, 1]."""
+    bounds = () if data.schema is None else data.schema.bounds.values()
+    return any(ends != _SCALED for ends in bounds)
 
 
 def check_look(argument: str, value: Any, **limits: float) -> None:

@@ -13,6 +13,7 @@ import numpy as np
 
 from workbench._blas import one_thread
 from workbench.fitting.estimation import Inferred
+from workbench.fitting.learned_scales import has_raw_bounds, looks_by_default
 from workbench.inference import adaptive_clip, norm_counts
 from workbench.inference.running_moments import Moments
 from workbench.inference.state import Hyperparameters, Purpose, fast_child
@@ -47,7 +48,6 @@ _AS_DECLARED = (
     "With look=0 the declared bounds stand for how columns are spread. Where a column fills less "
     "than a fifth of them, its effect is drawn towards 0 and its interval may miss it."
 )
-_SCALED = (-1.0, 1.0)  # bounds of columns that the caller has scaled
 _UNSEEN = (
     "The declared bounds stand for how columns are spread, because this fit did not look at them. "
     "Where a column fills less than a fifth of its bounds, its effect is drawn towards 0 and its "
@@ -223,14 +223,15 @@ def inferred(
 
 def _bounds_cautions(spec: FitSpec) -> list[str]:
     """A sentence about bounds that the caller declared, where no scales were learned."""
-    look, schema = spec.request.look, spec.source.schema
+    model, look = spec.model, spec.request.look
     is_off = isinstance(look, int | float) and look == 0
-    if spec.model.columns_scaled is not None:
-        return [_AS_DECLARED] if is_off and spec.model.learns_scales else []
-    bounds = () if schema is None else schema.bounds.values()
-    are_scaled = all(ends == _SCALED for ends in bounds)
-    has_effects = spec.model.linear is not None or isinstance(spec.model, FunctionModel)
-    if not has_effects or spec.data.is_public or spec.scales or are_scaled:
+    if looks_by_default(model, spec.source):
+        return [_AS_DECLARED] if is_off else []
+    has_effects = (
+        model.learns_scales or model.linear is not None or isinstance(model, FunctionModel)
+    )
+    are_known = model.columns_scaled is not None or spec.data.is_public or spec.scales
+    if are_known or not has_effects or not has_raw_bounds(spec.source):
         return []
     return [_AS_DECLARED if is_off else _UNSEEN]
 

@@ -251,8 +251,8 @@ class Shared(Noted):
         functools.partial(
             _accepted_by("fitting.learned_scales:check_look"), at_least=0, at_most=0.5
         ),
-        otherwise="of a formula as much as shows outer twentieths, 0.02 to 0.15, or 0; of a "
-        "``mixed_table`` that chooses marginals 0.05 to 0.33; of other models 0",
+        otherwise="of a formula, and of a gallery model on your own table, what shows their outer "
+        "twentieths, 0.02 to 0.15, or 0; of a ``mixed_table`` that chooses marginals 0.05 to 0.33",
         changes_guarantee=True,
     )
     device: Any = setting(

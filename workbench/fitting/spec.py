@@ -26,7 +26,12 @@ from workbench.fitting.columns import Columns, columns_of
 from workbench.fitting.devices import devices_named
 from workbench.fitting.estimation import Estimation
 from workbench.fitting.gradients import Gradients
-from workbench.fitting.learned_scales import as_setting, rows_inside, share_and_scales
+from workbench.fitting.learned_scales import (
+    as_setting,
+    looks_by_default,
+    rows_inside,
+    share_and_scales,
+)
 from workbench.fitting.marginals import for_model
 from workbench.fitting.one_shot import one_shot_for
 from workbench.fitting.scoring import CoveredScorer, Scorer
@@ -468,7 +473,7 @@ def resolve(request: FitRequest) -> FitSpec:
     relation = request.relation or LAWS[request.sampler].relations[0]
     # processes that take steps together do not look yet
     is_alone = len({device.process_index for device in devices}) == 1
-    looks = share is None and model.learns_scales and is_alone
+    looks = share is None and looks_by_default(model, source) and is_alone
     budget = declared, request.epsilon, delta, relation
     share = columns.share(share, model, is_alone, budget)
     learns = bool(share or scales)

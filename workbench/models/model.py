@@ -175,6 +175,8 @@ class Model:
         moments (``normal_table``) or marginals (``mixed_table``).
     :param cautions: sentences about what is allowed but unwise, from public facts; shown with the
         plan and the result.
+    :param is_for_scaled: True where priors and first values are for columns that fill [-1, 1], so
+        that a fit of a private table learns scales first unless its columns were scaled before.
     :raises ArgumentError: if ``model`` or another of the functions is not callable.
     """
 
@@ -200,6 +202,7 @@ class Model:
     linear: LinearPredictor | None = None
     table: NormalTable | CellTable | None = None
     cautions: tuple[str, ...] = ()
+    is_for_scaled: bool = False
 
     def __post_init__(self) -> None:
         if self.check is None:
@@ -234,7 +237,7 @@ class Model:
     @property
     def learns_scales(self) -> bool:
         """Whether a fit looks at the columns first by default."""
-        return False
+        return self.is_for_scaled
 
     @property
     def columns_used(self) -> frozenset[str] | None:

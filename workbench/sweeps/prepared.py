@@ -14,6 +14,8 @@ from typing import Any
 
 from workbench import _validate
 from workbench._numbers import upper
+from workbench.data import Dataset
+from workbench.fitting.learned_scales import looks_by_default
 from workbench.inference.bringing import are_at_rest
 from workbench.ledger.budget import CapError
 from workbench.ledger.composition import TotalPrivacy, total
@@ -125,7 +127,7 @@ class PreparedSweep:
     def statement(self) -> str:
         """What the sweep spends, and what it means to choose its best fit, in words."""
         data = self.grid.records_of(next(iter(self.cells.values())))
-        about_look = self._look_says()
+        about_look = self._look_says(data)
         if self.grid.is_public:
             return f"These records are public or made up: no privacy is spent. {about_look}".strip()
         if self.total is None:
@@ -148,7 +150,7 @@ class PreparedSweep:
             )
         return " ".join(filter(None, [*words, about_look]))
 
-    def _look_says(self) -> str:
+    def _look_says(self, data: Dataset) -> str:
         """What an earlier look spent; without one, that fits of a sweep learn no scales where one
         fit would.
         """
@@ -158,7 +160,7 @@ class PreparedSweep:
                 "The look at the columns that they use spent epsilon = "
                 f"{upper(look.guarantee.epsilon)} besides."
             )
-        if look is not None or not any(model.learns_scales for model in self.grid.models):
+        if look is not None or not any(looks_by_default(model, data) for model in self.grid.models):
             return ""
         return (
             "These fits keep the declared bounds, from which one fit alone learns scales first. If "
