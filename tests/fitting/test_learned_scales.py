@@ -2,6 +2,7 @@
 
 import dataclasses
 import errno
+import math
 import warnings
 from unittest.mock import Mock
 
@@ -441,6 +442,19 @@ def test_a_data_set_of_a_table_is_scaled_for_any_model(frame):
         wb.fit(
             "gmm", images, epsilon=1.0, privacy=wb.Privacy(look=0.1), ledger=False, execution=QUIET
         )
+
+
+@pytest.mark.parametrize("number", [10**5, 10**6, 10**8])
+def test_a_look_has_room_for_many_records(frame, number):
+    """Its counts have 64 bits; the sums of steps, of which this once was asked, have 32."""
+    look = wb.look(
+        frame, schema=SCHEMA, epsilon=1.0, delta=1e-9, num_records=number, seed=1, ledger=False
+    )
+    noise = look.guarantee.noise_multiplier * math.sqrt(14 + 14 + 1)
+    assert look.deviation == pytest.approx(noise, rel=1e-3)
+    leaves = np.histogram(frame["a"], bins=2**14, range=(0, 1000))[0]
+    apart = look.values[: 2**14] - leaves
+    assert apart.std() == pytest.approx(noise, rel=0.03)
 
 
 def of_columns(frame, names=("a", "b"), bounds=(0, 1000), **options):

@@ -18,7 +18,7 @@ FALSE_ALARM = 1e-6
 
 def plan_of(owners=("Aarhus", "Bern", "Cork"), **changes):
     facts = {"colluders": 1, "epsilon": 1.0, "delta": 1e-4, "num_records": 500}
-    facts |= {"settings": {"estimator": "statistics"}, "name": "one"}
+    facts |= {"settings": {"estimator": "statistics", "look": 0.0}, "name": "one"}
     return Plan("days ~ age", {}, SCHEMA, tuple(owners), *(facts | changes).values())
 
 

@@ -19,8 +19,9 @@ from workbench.ledger.ledger import CapError, Ledger
 from workbench.noise.chacha20 import key_from_seed
 from workbench.noise.integers import delta_cost
 from workbench.owners import files, owner
-from workbench.owners.owner import OwnSums
-from workbench.owners.planning import agreement, read_plan
+from workbench.owners.agreements import agreement
+from workbench.owners.planning import read_plan
+from workbench.owners.sums import OwnSums
 from workbench.posterior import statistics
 
 pytestmark = pytest.mark.usefixtures("quick_report", "checked_models")

@@ -21,9 +21,10 @@ from workbench.inference import norm_counts
 from workbench.ledger.ledger import CapError, Ledger
 from workbench.noise.chacha20 import new_key
 from workbench.owners import files, transport
-from workbench.owners.owner import OwnSums, Ready
-from workbench.owners.planning import agreement
+from workbench.owners.agreements import agreement
+from workbench.owners.owner import Ready
 from workbench.owners.rounds import Meeting, OwnersError, answered
+from workbench.owners.sums import OwnSums
 from workbench.owners.transport import Channel
 
 pytestmark = pytest.mark.usefixtures("checked_models")
@@ -154,6 +155,19 @@ def test_three_owners_have_one_result(run, plan):
     assert (guarantee.steps, guarantee.steps_taken, guarantee.sampling_rate) == (6, 6, 0.5)
     assert "learned the noised total of each of 6 rounds and nothing" in guarantee.statement()
     assert np.isfinite(result.coefficients()["mean"]).all()
+
+
+def test_a_look_may_go_over_the_network_too(tmp_path):
+    plan = wb.owners.plan(
+        "look", schema=SCHEMA, owners=OWNERS, epsilon=8.0, delta=1e-3, num_records=300
+    )
+    owners, port = readies(plan, tmp_path), a_port()
+    with answering(owners, HERE.format(port)) as outcomes:
+        seen = wb.owners.coordinate(plan, keys_in(tmp_path), port=port)
+    assert [outcomes[place].epsilon for place in range(3)] == [seen.guarantee.epsilon] * 3
+    yes = (pd.concat(TABLES)["ill"] == "yes").sum()
+    counts = {column.name: seen.values[places] for column, places in seen.counting.slices()}
+    assert abs(counts["ill"][1] - yes) < 6 * seen.deviation
 
 
 def test_the_promise_counts_the_noise_of_all_but_one(run):
@@ -291,7 +305,8 @@ class Played:
             "keys": "k",
             "owner": owner,
             "round": number,
-            "grid": {**self.side.grid, "spacings": [0.5, 0.25]},
+            "grid": dict(self.side.grid),
+            "spacings": [0.5, 0.25],
             "words": encoded(np.zeros(self.side.size) if words is None else words),
         } | changes
         content["checksum"] = files.digest_of(content)
@@ -389,7 +404,7 @@ def first_and_refused(played, message, words):
     ("changes", "words"),
     [
         ({"words": np.zeros(1)}, "has 1 numbers"),
-        ({"grid": {"spacings": [0.5, 0.5]}}, "the masks do not cancel"),
+        ({"spacings": [0.5, 0.5]}, "the masks do not cancel"),
         ({"grid": {"level": 3}}, "computed its sum for other noise"),
         ({"words": np.full(8, 2**31)}, "add up to what no records give"),
     ],
@@ -397,8 +412,7 @@ def first_and_refused(played, message, words):
 def test_sums_that_do_not_go_together_give_no_total(played, changes, words):
     played.joined()
     if "grid" in changes:
-        grid = {**played.side.grid, "spacings": [0.5, 0.25]} | changes["grid"]
-        changes = {"grid": grid}
+        changes = {"grid": {**played.side.grid, **changes["grid"]}}
     if "words" in changes and len(changes["words"]) > 1:
         changes = {"words": np.full(played.side.size, 2**31)}
     messages = [played.sum_of(owner) for owner in OWNERS[:2]]

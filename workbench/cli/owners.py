@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from workbench import _folders
+from workbench._validate import ArgumentError
 from workbench.cli import fit
 from workbench.cli.shell import (
     DONE,
@@ -32,6 +33,7 @@ from workbench.cli.table import OF_A_CHARGE
 from workbench.fitting import sources
 
 if TYPE_CHECKING:
+    from workbench.data.look import Look
     from workbench.results import FitResult
 
 __all__ = ["add"]
@@ -40,7 +42,7 @@ _FOLDER = "folder for the file (default: the current one)"
 _OF_A_PLAN: Options = {
     "out": ("file to write, such as plan.json", {"metavar": "PLAN"}),
     "--model": (
-        "a formula, such as 'days ~ age', or the name of a model",
+        "a formula, such as 'days ~ age', the name of a model, or 'look' at the columns",
         {"required": True, "type": words},
     ),
     "--option": (
@@ -54,6 +56,10 @@ _OF_A_PLAN: Options = {
     "--schema": (
         "ranges and categories of the columns",
         {"required": True, "metavar": "FILE.json"},
+    ),
+    "--look": (
+        "the plan of the model 'look' and the sums of its owners: scales are learned from them",
+        {"nargs": "+", "metavar": "FILE"},
     ),
     "--owners": ("their names", {"nargs": "+", "required": True, "type": words, "metavar": "NAME"}),
     "--colluders": (
@@ -173,11 +179,14 @@ def _plan(arguments: argparse.Namespace) -> int:
     from workbench import owners
 
     names = ("model", "owners", "colluders", "epsilon", "delta", "num_records")
+    of_look, *sums = arguments.look or [None]
+    look: Any = None if of_look is None else owners.fit(of_look, sums)
     plan = owners.plan(
         **values_of(arguments, names),
         schema=schema(arguments.schema),
         options=named_values(arguments.option),
         settings=named_values(arguments.setting, "setting", "iterations=1000"),
+        look=look,
     )
     sys.stderr.write(f"Saved: {plan.save(arguments.out)}\n")
     return DONE
@@ -267,7 +276,21 @@ def _coordinate(arguments: argparse.Namespace) -> int:
         )
 
 
-def _finished(arguments: argparse.Namespace, fitted: Callable[[], FitResult]) -> int:
+def _finished(arguments: argparse.Namespace, fitted: Callable[[], FitResult | Look]) -> int:
+    from workbench.data.look import Look
+    from workbench.owners.agreements import LOOK
+    from workbench.owners.planning import read_plan
+
+    if arguments.out and read_plan(arguments.plan).model == LOOK:
+        reason = "is for the results of fits: a look goes into a plan, with --look."
+        raise ArgumentError("out", arguments.out, reason)
     folder = out_folder(arguments)
     with warnings.catch_warnings(record=True) as caught:
-        return fit.finish(fitted(), arguments, folder, caught)
+        result = fitted()
+        if not isinstance(result, Look):
+            return fit.finish(result, arguments, folder, caught)
+    table = result.table()
+    print(table.to_json(orient="index") if arguments.json else table.to_string())
+    assert result.guarantee is not None
+    sys.stderr.write(f"{result.guarantee.statement()}\n")
+    return DONE

@@ -113,6 +113,7 @@ def promised(
         caveats=(),
         max_rows=None if data.units is None else data.units.max_rows,
         covers_deletion=True,  # numbers do not depend on the places of records
+        in_steps=False,
     )
     return plan, replace(guarantee, released=released)
 

@@ -8,15 +8,14 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import jax.numpy as jnp
 import numpy as np
 
-from workbench._schema import listed, number, record, text, whole
+from workbench._schema import listed, mapped, number, record, text, whole
 from workbench._validate import ArgumentError
-from workbench.fitting.fits import begun
+from workbench.data.look import Look
 from workbench.owners import files
-from workbench.owners.planning import Agreement, Plan, agreement, as_plan
-from workbench.posterior import statistics
+from workbench.owners.agreements import Side, side_of
+from workbench.owners.planning import Plan, as_plan
 from workbench.results import FitResult
 
 __all__ = ["Part", "fit", "total"]
@@ -27,21 +26,12 @@ _FORM = record(
         "keys": text(),
         "owner": text(),
         "round": whole(),
-        "grid": record(
-            {
-                "clip": number(above=0),
-                "noise_multiplier": number(above=0),
-                "level": whole(at_least=-(2**31)),
-                "capacity": whole(),
-                "size": whole(at_least=1),
-                "spacings": listed(number(above=0)),
-            }
-        ),
+        "grid": mapped(number()),
+        "spacings": listed(number(above=0)),
         "words": text(),
         "checksum": text(),
     }
 )
-_FAR = 20  # standard deviations of the noise, beyond which no total is
 
 
 class Part(NamedTuple):
@@ -73,12 +63,11 @@ class Part(NamedTuple):
             words = np.frombuffer(base64.b64decode(content["words"], validate=True), "<u4")
         except (binascii.Error, ValueError):
             words = np.empty(0, np.uint32)
-        grid = dict(content["grid"])
         facts = (content["owner"], content["keys"], content["round"])
-        return cls(*facts, tuple(grid.pop("spacings")), grid, words)
+        return cls(*facts, tuple(content["spacings"]), content["grid"], words)
 
 
-def fit(plan: Plan | str | Path, sums: Iterable[str | Path]) -> FitResult:
+def fit(plan: Plan | str | Path, sums: Iterable[str | Path]) -> FitResult | Look:
     """The result of a plan, from the files that its owners wrote.
 
     It is that of a fit of all records by ``wb.fit`` with the estimator "statistics", and its
@@ -90,7 +79,7 @@ def fit(plan: Plan | str | Path, sums: Iterable[str | Path]) -> FitResult:
         others', or numbers that were altered.
     """
     agreed = as_plan(plan)
-    side = agreement(agreed)
+    side = side_of(agreed)
     by_owner: dict[str, Part] = {}
     for path in sums:
         answer = Part.of(agreed, "sums", path, files.read_bytes("sums", path))
@@ -98,13 +87,10 @@ def fit(plan: Plan | str | Path, sums: Iterable[str | Path]) -> FitResult:
             raise ArgumentError("sums", str(path), f"is a second file of {answer.owner}.")
         by_owner[answer.owner] = answer
     (released,) = total(agreed, side, by_owner)
-    prepared = begun(side.request, side.spec, side.privacy, side.spec.new_key())
-    # a step of SGD from 0 by the mean gradient, as the step of a fit takes it
-    prepared.adopt({statistics.SITE: -released / agreed.num_records}, {}, 0.0)
-    return prepared.result()
+    return side.result(released)
 
 
-def total(plan: Plan, side: Agreement, by_owner: Mapping[str, Part]) -> list[np.ndarray]:
+def total(plan: Plan, side: Side, by_owner: Mapping[str, Part]) -> list[np.ndarray]:
     """The noised sums over all records, float[d], and counts of norms where there are some.
 
     :raises ArgumentError: naming ``sums``, if one is missing, or they do not go together.
@@ -130,21 +116,16 @@ def total(plan: Plan, side: Agreement, by_owner: Mapping[str, Part]) -> list[np.
             reason = f"has {len(answer.words)} numbers in its file instead of {side.size}."
             raise ArgumentError("sums", answer.owner, reason)
         units = units + answer.words.astype(np.uint32)
-    pieces = np.split(units.view(np.int32).astype(float), [side.step.noise_size])
+    pieces = np.split(units.view(np.int32).astype(float), [side.noise_size])
     _require_possible(plan, side, pieces[0])
     return [x * spacing for x, spacing in zip(pieces, answers[0].spacings, strict=False)]
 
 
-def _require_possible(plan: Plan, side: Agreement, units: np.ndarray) -> None:
+def _require_possible(plan: Plan, side: Side, units: np.ndarray) -> None:
     """:raises ArgumentError: for a total, in spacings, that no records and no noise give, as where
     masks do not cancel.
     """
-    mechanism, level = side.step.mechanism, side.grid["level"]
-    sigma = jnp.float32(mechanism.noise_multiplier)
-    in_all = plan.shares.in_all(side.privacy.mechanism)
-    of_record = float(mechanism.whole_spacings(sigma, level)) + 1
-    largest = 1.01 * of_record * (plan.num_records + _FAR * in_all.noise_multiplier)
-    if np.any(np.abs(units) > largest):
+    if np.any(np.abs(units) > side.largest):
         raise ArgumentError(
             "sums",
             None,

@@ -25,7 +25,7 @@ __all__ = [
     "write_new",
 ]
 
-FORMAT = 2
+FORMAT = 3
 MOST_BYTES = 2**26
 
 

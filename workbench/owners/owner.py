@@ -7,27 +7,18 @@ from __future__ import annotations
 import base64
 import contextlib
 import os
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import jax
-import jax.flatten_util
-import jax.numpy as jnp
-import numpy as np
-
 from workbench import _folders, _validate
-from workbench._compiler import compiler_options
 from workbench._keys import make_key as make_secret
 from workbench._keys import read_key
 from workbench._validate import ArgumentError
 from workbench.fitting.single_release import charged
-from workbench.inference.state import DPVIState, Hyperparameters
-from workbench.inference.step import PrivateStep
-from workbench.noise import key_use
-from workbench.noise.chacha20 import key_from_seed
 from workbench.owners import files
+from workbench.owners.agreements import Side, side_of
 from workbench.owners.masks import (
     Masks,
     digest_of_keys,
@@ -35,19 +26,10 @@ from workbench.owners.masks import (
     public_key,
     require_cryptography,
 )
-from workbench.owners.planning import Agreement, Plan, agreement, as_plan
-from workbench.record_model.model import Record
+from workbench.owners.planning import Plan, as_plan
+from workbench.owners.sums import Sum, Sums
 
-__all__ = ["OwnSums", "Ready", "Sum", "make_key", "write_sum"]
-
-
-class Sum(NamedTuple):
-    """A noised sum in whole numbers. :param words: uint32[d]. :param spacings: g of the sum, and
-    of counts of norms where there are some, public.
-    """
-
-    words: np.ndarray
-    spacings: list[float]
+__all__ = ["Ready", "make_key", "write_sum"]
 
 
 class _Secret(NamedTuple):
@@ -187,9 +169,9 @@ class Ready:
     plan: Plan
     owner: str
     keys: str
-    side: Agreement
+    side: Side
     masks: Masks
-    sums: OwnSums
+    sums: Sums
     _secret: _Secret
 
     @classmethod
@@ -204,23 +186,24 @@ class Ready:
         if public_key(private) != public[position]:
             reason = "is not the key that was made here for this plan."
             raise ArgumentError("keys", public[position].hex(), reason)
-        side = agreement(plan, data, name or f"records of {owner}")
+        side = side_of(plan, data, name or f"records of {owner}")
         masks = Masks.of(plan, private, public, position)
-        return cls(plan, owner, digest_of_keys(plan, public), side, masks, OwnSums.of(side), secret)
+        return cls(plan, owner, digest_of_keys(plan, public), side, masks, side.sums(), secret)
 
     @contextlib.contextmanager
-    def charged(self, ledger: Any, over_cap: str | None) -> Iterator[OwnSums]:
+    def charged(self, ledger: Any, over_cap: str | None) -> Iterator[Sums]:
         """Its sums, once its ledger has the charge of all rounds and its secret key is deleted.
 
         :raises ArgumentError: if the plan has been answered; ``CapError`` where a cap does not
             allow it.
         """
-        spec = self.side.spec
+        side = self.side
         with charged(
-            spec.source,
-            self.side.guarantee,
-            spec.model.name,
-            lambda: spec.columns.dataset_id,
+            side.data,
+            side.guarantee,
+            side.released,
+            side.dataset_id,
+            side.counts_with and f"{side.counts_with}-{self.owner}",
             seed=None,  # which would let others predict its noise
             ledger=ledger,
             over_cap=over_cap,
@@ -237,84 +220,8 @@ class Ready:
             "keys": self.keys,
             "owner": self.owner,
             "round": number,
-            "grid": {**self.side.grid, "spacings": answer.spacings},
+            "grid": dict(self.side.grid),
+            "spacings": answer.spacings,
             "words": base64.b64encode(words.astype("<u4").tobytes()).decode(),
         }
         return {**content, "checksum": files.digest_of(content)}
-
-
-def flat_point(
-    step: PrivateStep, state: DPVIState, hyper: Hyperparameters
-) -> tuple[jax.Array, Callable[[jax.Array], Any]]:
-    """(u of zeros as a vector, what makes the pytree u of a vector)."""
-
-    def point(state: DPVIState) -> Any:
-        return step.point(state, step.draw(state.key, state.step, hyper), hyper)
-
-    shapes = jax.eval_shape(point, state)
-    return jax.flatten_util.ravel_pytree(
-        jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
-    )
-
-
-@dataclass(eq=False, repr=False)
-class OwnSums:
-    """The noised sums of one owner's records.
-
-    :param start: a point where gradients may be taken, 0, float[p].
-    """
-
-    start: np.ndarray
-    _step: PrivateStep
-    _hyper: Hyperparameters
-    _records: Record
-    _program: Callable[..., tuple[jax.Array, list[jax.Array]]]
-    _state: DPVIState | None = None
-
-    @classmethod
-    def of(cls, side: Agreement) -> OwnSums:
-        """Those of an owner's agreement, compiled; nothing is computed yet."""
-        spec, step = side.spec, side.step
-        # with its own part of the noise, unlike that of the total
-        of_owner = replace(side.privacy, mechanism=step.mechanism)
-        hyper = spec.estimation.hyper(spec, of_owner, step)
-        size = step.sampler.num_records  # without what ``agreement`` fills up with
-        records = tuple(array[:size] for array in spec.placed_records())
-        state = step.init(key_from_seed(0), hyper, step.model.initial)
-        start, restored = flat_point(step, state, hyper)
-
-        def total(
-            u: jax.Array, state: DPVIState, records: Record
-        ) -> tuple[jax.Array, list[jax.Array]]:
-            draws = step.draw(state.key, state.step, hyper)
-            _, total, counts = step.release(restored(u), state, records, draws, hyper)
-            on_grids = [total] if counts is None else [total, counts]
-            units = jax.flatten_util.ravel_pytree([on_grid.units for on_grid in on_grids])[0]
-            return units, [on_grid.spacing for on_grid in on_grids]
-
-        options = compiler_options(spec.device.platform, step.noise_size)
-        program = jax.jit(total).lower(start, state, records).compile(options)
-        return cls(np.asarray(start), step, hyper, records, program)
-
-    def begin(self, key: jax.Array) -> None:
-        """Draw minibatches and noise with ``key`` from here on, which no run has begun with."""
-        self._state = self._step.init(key, self._hyper, self._step.model.initial)
-
-    def at(self, number: int, point: np.ndarray, rung: int = 0) -> Sum:
-        """The sum of round ``number``, of gradients at ``point``.
-
-        :param rung: of C on its ladder, where C adapts (``adaptive_clip``): the noise is in
-            proportion, whatever C is.
-        :raises ArgumentError: if that round has been answered: the same noise on another sum would
-            show the difference.
-        """
-        if self._state is None:
-            raise RuntimeError("begin with a secret key first.")
-        key_use.draw_steps(self._state.key, number, number + 1)
-        moments = self._state.moments
-        if moments is not None and moments.rung is not None:
-            moments = moments._replace(rung=jnp.asarray(rung, moments.rung.dtype))
-        state = self._state._replace(step=jnp.int32(number), moments=moments)
-        like = jnp.asarray(point, self.start.dtype)
-        units, spacings = self._program(like, state, self._records)
-        return Sum(np.asarray(units).view(np.uint32), [float(spacing) for spacing in spacings])

@@ -3,42 +3,27 @@
 from __future__ import annotations
 
 import functools
-import math
 import uuid
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
-
-import numpy as np
-import pandas as pd
 
 from workbench import _schema, _validate
 from workbench._numbers import upper
 from workbench._validate import ArgumentError
-from workbench.data import Schema, from_frame
-from workbench.fitting.fits import FlatRequest, planned_of
+from workbench.data import Schema
+from workbench.data.look import Look, scales_form
+from workbench.fitting.fits import planned_of
 from workbench.fitting.one_shot import STATISTICS, OneShot
 from workbench.fitting.settings import AUTO
-from workbench.fitting.spec import FitSpec
-from workbench.fitting.tables import is_formula
-from workbench.inference.state import Hyperparameters
-from workbench.inference.step import PrivateStep
-from workbench.models import get
-from workbench.noise.chacha20 import key_from_seed
 from workbench.owners import files
+from workbench.owners.agreements import LOOK, SETTINGS, agreement, blank_of, request_of, side_of
 from workbench.owners.shares import Shares
-from workbench.privacy import accounting
-from workbench.privacy.guarantee import Guarantee
-from workbench.privacy.implementation import SHARE, log_factor
-from workbench.privacy.plan import PrivacyPlan, default_delta
-from workbench.privacy.steps import Steps
+from workbench.privacy.plan import default_delta
 
-__all__ = ["Agreement", "Plan", "agreement", "as_plan", "plan", "read_plan"]
+__all__ = ["Plan", "as_plan", "plan", "read_plan"]
 
-_OF_FORMULA = ("family", "link", "priors")
-_SETTINGS = ("estimator", "iterations", "sampling_rate", "clip", "learning_rate")
-_MADE_UP = 997  # records; no array of a model has such a side
 _FORM = _schema.record(
     {
         "model": _schema.text(empty=False),
@@ -51,6 +36,7 @@ _FORM = _schema.record(
         "num_records": _schema.whole(at_least=2),
         "settings": _schema.mapped(_schema.anything),
         "name": _schema.text(empty=False),
+        "counts_with": _schema.text(),
     }
 )
 
@@ -72,8 +58,9 @@ class Plan:
     :param owners: their names. :param colluders: c, how many may tell others what noise they added.
     :param num_records: an upper bound on the records of all owners together, public.
     :param settings: of the fit, as of ``wb.fit``: its estimator, and where that takes steps
-        iterations, sampling_rate, clip and learning_rate.
+        iterations, sampling_rate, clip and learning_rate; and ``look``, scales that were learned.
     :param name: one that no other plan has.
+    :param counts_with: of an earlier look, with which ledgers count the plan together; "" for none.
     """
 
     model: str
@@ -86,6 +73,7 @@ class Plan:
     num_records: int
     settings: Mapping[str, Any]
     name: str
+    counts_with: str = ""
 
     @functools.cached_property
     def digest(self) -> str:
@@ -109,12 +97,14 @@ class Plan:
     def question(self) -> str:
         """What an owner is asked, in words."""
         times = "one release" if self.rounds == 1 else f"{self.rounds} releases"
+        what = "counts of the columns" if self.model == LOOK else "sums"
+        earlier = " Their scales were learned by an earlier look." * bool(self.counts_with)
         return (
-            f"{self.model}: {times} of sums over the records of {', '.join(self.owners)}, at "
+            f"{self.model}: {times} of {what} over the records of {', '.join(self.owners)}, at "
             f"most {self.num_records} together. It costs each owner epsilon = "
             f"{upper(self.epsilon)}, delta = {upper(self.delta)}, and is promised where at most "
             f"{self.colluders} of them tell what noise they added. Columns: "
-            f"{', '.join(self.schema)}; the plan has their ranges and levels."
+            f"{', '.join(self.schema)}; the plan has their ranges and levels.{earlier}"
         )
 
     def save(self, path: str | Path) -> Path:
@@ -159,12 +149,13 @@ def plan(
     colluders: int = 1,
     options: Mapping[str, Any] | None = None,
     settings: Mapping[str, Any] | None = None,
+    look: Look | None = None,
 ) -> Plan:
     """A plan for one fit to the records of several owners, checked as far as it can be without
     records.
 
-    Linear regressions and whole tables take one release of sums, which may go by files
-    (``write_sum``, ``fit``). All else takes steps, a round of sums each (``answer``,
+    Linear regressions, whole tables and looks at the columns take one release of sums, which may
+    go by files (``write_sum``, ``fit``). All else takes steps, a round of sums each (``answer``,
     ``coordinate``).
 
     >>> schema = {"days": (0, 30), "age": (18, 90)}
@@ -178,9 +169,9 @@ def plan(
     >>> plan.colluders, plan.delta
     (1, 0.0001)
 
-    :param model: a formula, such as "days ~ age", or the name of a model.
+    :param model: a formula, such as "days ~ age", the name of a model, or "look" for noised counts
+        of the columns.
     :param schema: ranges and levels of all columns that are used, as of ``wb.data.from_frame``.
-        Nothing is learned from the records.
     :param owners: a name for each, which the owners recognise.
     :param num_records: an upper bound on the records of all owners together, public.
     :param delta: by default the largest power of ten below 1 / ``num_records``.
@@ -190,6 +181,8 @@ def plan(
     :param options: of a formula family, link and priors, else those of the model.
     :param settings: estimator, iterations, sampling_rate, clip and learning_rate, as of ``wb.fit``;
         what is left out is chosen.
+    :param look: what a plan of "look" came to, from which scales are learned; its epsilon counts
+        beside this one. Without it the declared ranges stand for how columns are spread.
     :raises ArgumentError: naming the argument and its value.
     """
     if isinstance(owners, str) or not isinstance(owners, Sequence):
@@ -227,17 +220,40 @@ def plan(
         _ = made.digest
     except (_schema.FormError, TypeError, ValueError) as error:
         raise ArgumentError("options", dict(options or {}), f"must fit in JSON: {error}") from None
-    return _complete(made)
+    for setting in made.settings:
+        _validate.choice("settings", setting, [name for name in SETTINGS if name != "look"])
+    if made.model == LOOK:
+        for name, value in (("options", options), ("settings", settings), ("look", look)):
+            if value:
+                raise ArgumentError(name, value, "is not for a look at the columns.")
+        side_of(made)
+        return made
+    if look is None:
+        return _complete(made, {"look": 0.0})
+    scales = {"look": _scales_of(made, look)}
+    return _complete(replace(made, counts_with=look.token), scales)
 
 
-def _complete(made: Plan) -> Plan:
-    """A plan with the settings that it leaves out.
+def _scales_of(made: Plan, look: Any) -> Any:
+    """The scales of a look for the columns of a plan. :raises ArgumentError: naming ``look``."""
+    if not isinstance(look, Look):
+        raise ArgumentError("look", look, 'must be what a plan of the model "look" came to.')
+    if not look.is_secret:
+        raise ArgumentError("look", look, "has noise from a seed, which others can subtract.")
+    schema = Schema.from_dict(made.schema)
+    request = request_of(made, schema, blank_of(made, schema), "made-up records")
+    return planned_of(replace(request, look=look))[0].settings.look
+
+
+def _complete(plan: Plan, scales: Mapping[str, Any]) -> Plan:
+    """A plan with the settings that it leaves out. :param scales: the setting ``look``.
 
     :raises ArgumentError: as ``agreement``.
     """
-    if not made.settings:
+    made = replace(plan, settings={**plan.settings, **scales})
+    if not plan.settings:
         try:
-            one = replace(made, settings={"estimator": STATISTICS})
+            one = replace(made, settings={"estimator": STATISTICS, **scales})
             agreement(one)
         except ArgumentError as error:
             if error.argument != "estimator":
@@ -247,10 +263,10 @@ def _complete(made: Plan) -> Plan:
     spec = agreement(made).spec
     fixed, privacy = spec.estimation.fixed_settings, spec.privacy
     clip = AUTO if privacy.adapts_clip else privacy.clip
-    values = (fixed["estimator"], privacy.iterations, privacy.sampling_rate, clip)
-    chosen = zip(_SETTINGS, (*values, spec.settings.learning_rate), strict=True)
     if isinstance(spec.estimation, OneShot):
-        return replace(made, settings={"estimator": STATISTICS})
+        return replace(made, settings={"estimator": STATISTICS, **scales})
+    values = (fixed["estimator"], privacy.iterations, privacy.sampling_rate, clip)
+    chosen = zip(SETTINGS, (*values, spec.settings.learning_rate, scales["look"]), strict=True)
     return replace(made, settings=dict(chosen))
 
 
@@ -279,196 +295,14 @@ def as_plan(plan: Plan | str | Path) -> Plan:
     :raises ArgumentError: naming ``plan``.
     """
     read = plan if isinstance(plan, Plan) else read_plan(plan)
-    is_one = read.settings == {"estimator": STATISTICS}
-    is_whole = set(read.settings) == set(_SETTINGS) and type(read.rounds) is int
-    if not (is_one or is_whole):
+    settings, look = dict(read.settings), read.settings.get("look")
+    is_one = settings == {"estimator": STATISTICS, "look": look}
+    is_whole = set(settings) == set(SETTINGS) and type(read.rounds) is int
+    try:
+        scales_form("look", look or {})
+    except _schema.FormError:
+        is_one = is_whole = False
+    if not (is_one or is_whole or (read.model == LOOK and not settings)):
         reason = "is damaged: it must have all settings of its steps, or of none."
         raise ArgumentError("plan", read.model, reason)
     return read
-
-
-@dataclass(frozen=True, repr=False)
-class Pooled(FitSpec):
-    """A fit to the records of all owners: the noise of all is in its sums, and the guarantee counts
-    that of some.
-
-    :param terms: the plan.
-    """
-
-    terms: Plan = field(kw_only=True)
-
-    @classmethod
-    def of(cls, spec: FitSpec, terms: Plan) -> Pooled:
-        """``spec`` as it is fitted by the plan."""
-        return cls(**{entry.name: getattr(spec, entry.name) for entry in fields(spec)}, terms=terms)
-
-    def hyper(self, plan: PrivacyPlan, step: PrivateStep) -> Hyperparameters:
-        in_all = self.terms.shares.in_all(plan.mechanism)
-        return super().hyper(replace(plan, mechanism=in_all), step)
-
-    def guarantee(
-        self, plan: PrivacyPlan, steps_taken: int, dimension: int, hid_reads: bool = True
-    ) -> Guarantee:
-        """As of ``FitSpec``, with who learns what.
-
-        :raises ArgumentError: naming ``delta``, if the whole numbers are too coarse for it.
-        """
-        division, terms = self.terms.shares, self.terms
-        guarantee = super().guarantee(plan, steps_taken, dimension, hid_reads)
-        in_a_run = int(plan.draws(dimension))
-        # the guarantee has the failures of one minibatch a step; here each owner draws one
-        of_minibatches = (division.owners - 1) * plan.sampler.total_variation
-        cost = division.delta_cost(in_a_run, guarantee.epsilon)
-        cost += of_minibatches * math.exp(log_factor(guarantee.epsilon, terms.rounds))
-        if not cost <= terms.delta * SHARE:
-            raise ArgumentError(
-                "delta",
-                terms.delta,
-                f"is so small that the rounding of the owners' noise alone costs {cost:.1e}: "
-                "choose a larger one.",
-            )
-        caveats = (*_who_learns_what(terms, guarantee, cost), *guarantee.caveats)
-        return replace(guarantee, noise_delta=cost, caveats=caveats)
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class Agreement:
-    """What follows from a plan: the same for all, with the records of one owner or without any.
-
-    :param request: as a fit is asked for.
-    :param spec: with the records of one owner, or with made-up ones.
-    :param privacy: the noise that the guarantee counts.
-    :param step: whose release is one owner's noised sum, in whole numbers.
-    :param guarantee: of all rounds.
-    """
-
-    request: FlatRequest
-    spec: Pooled
-    privacy: PrivacyPlan
-    step: PrivateStep
-    guarantee: Guarantee
-
-    @property
-    def size(self) -> int:
-        """How many numbers an owner releases in a round."""
-        return self.step.noised_coordinates
-
-    @functools.cached_property
-    def grid(self) -> dict[str, Any]:
-        """What all must have computed alike for their whole numbers to be added up."""
-        mechanism = self.step.mechanism
-        return {
-            "clip": float(mechanism.clip),
-            "noise_multiplier": float(mechanism.noise_multiplier),
-            "level": int(mechanism.level(self.step.sampler.capacity)),
-            "capacity": int(self.step.sampler.capacity),
-            "size": self.size,
-        }
-
-
-def agreement(plan: Plan, frame: Any = None, name: str = "") -> Agreement:
-    """What follows from a plan. Nothing is computed from records yet.
-
-    :param frame: the table of an owner, and ``name`` its name; without them made-up records, which
-        have the same shapes.
-    :raises ArgumentError: naming the argument and its value.
-    """
-    if plan.delta >= 1 / plan.num_records:
-        raise ArgumentError(
-            "delta",
-            plan.delta,
-            f"must be below 1 / num_records = {1 / plan.num_records:.3g}: a larger one allows to "
-            "publish a record of somebody else's in full.",
-        )
-    schema = Schema.from_dict(plan.schema)
-    made_up = np.zeros((min(plan.num_records, _MADE_UP), len(schema.feature_names)))
-    blank = schema.decode(made_up)
-    request = _request_of(plan, schema, blank, f"records of {', '.join(plan.owners)}")
-    spec, privacy, _ = planned_of(request)
-    division, key = plan.shares, key_from_seed(0)  # of starting values, which protect nobody
-    size = spec.private_step(privacy, key).noised_coordinates
-    privacy = privacy.for_noise_in(division.owners * size).confirmed()
-    mechanism = division.of(privacy.mechanism)
-    # of made-up records, because checks that read a number of records would tell an owner's
-    step = spec.private_step(replace(privacy, mechanism=mechanism), key)
-    if plan.rounds > 1 and not step.options.keeps_moments:
-        reason = "has no intervals that count the noise, and of several owners there is more of it."
-        raise ArgumentError("model", plan.model, reason)
-    if not mechanism.has_room(step.sampler.capacity, step.noise_size):
-        raise ArgumentError(
-            "num_records",
-            plan.num_records,
-            "are too many for whole numbers of 32 bits with the noise of one owner.",
-            remedy="Choose a larger delta or colluders=1, or a smaller bound.",
-        )
-    if frame is not None:
-        rows = len(frame)
-        with_blank = pd.concat([frame, blank.head(2)]) if rows < 2 else frame  # no table is smaller
-        spec = planned_of(_request_of(plan, schema, with_blank, name))[0]
-        of_pool: Any = step.sampler
-        sampler = replace(of_pool, num_records=max(rows, 1), is_vacant=not rows)
-        step = replace(step, sampler=sampler)
-    pooled = Pooled.of(spec, plan)
-    guarantee = pooled.guarantee(privacy, plan.rounds, step.noised_coordinates)
-    return Agreement(request, pooled, privacy, step, guarantee)
-
-
-def _request_of(plan: Plan, schema: Schema, frame: Any, name: str) -> FlatRequest:
-    """As a fit of these records is asked for."""
-    for setting in plan.settings:
-        _validate.choice("settings", setting, _SETTINGS)
-    options = plan.options
-    common: dict[str, Any] = {
-        "epsilon": plan.epsilon,
-        "delta": plan.delta,
-        "num_records": plan.num_records,
-        "look": 0.0,
-        "ledger": False,
-        "checkpoint": False,
-        **plan.settings,
-    }
-    if is_formula(plan.model):
-        for option in options:
-            _validate.choice("options", option, _OF_FORMULA)
-        of_model: dict[str, Any] = {"schema": schema, "name": name, **options}
-        return FlatRequest(model=plan.model, data=frame, **of_model, **common)
-    records = from_frame(frame, schema=schema, evaluation=False, name=name)
-    return FlatRequest(model=get(plan.model, **options), data=records, **common)
-
-
-def _who_learns_what(plan: Plan, guarantee: Guarantee, cost: float) -> list[str]:
-    division = plan.shares
-    of_rounds = "" if plan.rounds == 1 else f" of each of {guarantee.steps_taken} rounds"
-    sentences = [
-        f"The records are those of {division.owners} owners ({', '.join(plan.owners)}), each of "
-        "whom summed its own records, added its part of the noise and covered the sum with masks "
-        f"that cancel in the total: the coordinator learned the noised total{of_rounds} and "
-        "nothing else.",
-    ]
-    if division.colluders:
-        few = "any owner" if division.colluders == 1 else f"any {division.colluders} owners"
-        sentences.append(
-            f"The guarantee holds against the public, and against the coordinator and {few} "
-            "together, who know their own records, noise and masks."
-        )
-    else:
-        sigma = division.against_another_owner(guarantee.noise_multiplier)
-        rate = guarantee.sampling_rate
-        loss = Steps.checked(guarantee.sampler, guarantee.relation, rate, sigma, plan.rounds)
-        remaining = guarantee.delta - guarantee.overflow_delta - cost
-        epsilon = accounting.round_up(accounting.bound(loss, remaining), 4)
-        who = (
-            "An owner who sees the result" if plan.rounds == 1 else "Each owner sees all rounds and"
-        )
-        sentences.append(
-            "The guarantee holds against the public and the coordinator, if no owner tells what "
-            f"noise it added. {who} knows its own noise: against it epsilon "
-            f"is {upper(epsilon)} at the same delta."
-        )
-    sentences.append(
-        "Somebody with records at several owners is protected as several persons are. "
-        "Everybody is taken to follow the protocol, and to have the others' own public keys; the "
-        "masks rest on X25519, HKDF and ChaCha20, so against whoever saw the masked sums the "
-        "guarantee is one against attackers with limited computing power."
-    )
-    return sentences

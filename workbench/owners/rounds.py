@@ -24,16 +24,19 @@ import numpy as np
 from workbench import _schema, _validate
 from workbench._compiler import StoppedError
 from workbench._validate import ArgumentError
+from workbench.data.look import Look
 from workbench.fitting.fits import begun
 from workbench.fitting.prepared import PreparedFit
 from workbench.inference.compiling import Compilation, Compiling, jit_seldom_called
 from workbench.inference.state import DPVIState, Hyperparameters
 from workbench.inference.training import Snapshot
 from workbench.owners import files
+from workbench.owners.agreements import Agreement, Side, side_of
 from workbench.owners.coordinator import Part, total
 from workbench.owners.masks import digest_of_keys, keys_of_all
-from workbench.owners.owner import Ready, flat_point
-from workbench.owners.planning import Agreement, Plan, agreement, as_plan
+from workbench.owners.owner import Ready
+from workbench.owners.planning import Plan, as_plan
+from workbench.owners.sums import flat_point
 from workbench.owners.transport import Channel, context_of, listening
 from workbench.privacy.guarantee import Guarantee
 from workbench.results import FitResult
@@ -45,6 +48,7 @@ _PATIENCE = 600.0  # seconds
 _FAR = 2**20
 _STOPPED = "the coordinator stopped."
 _GOODBYE = 5.0
+_NOWHERE = np.zeros(1)  # where counts are taken
 _LOOKS = 0.2  # seconds between two looks at whether to stop
 _JOINING = _schema.record({name: _schema.text() for name in ("plan", "owner", "keys", "session")})
 _REPLY = _schema.record(
@@ -79,7 +83,7 @@ class Meeting:
     def __init__(
         self,
         plan: Plan,
-        side: Agreement,
+        side: Side,
         keys: str,
         patience: float = _PATIENCE,
         stop: Callable[[], bool] = lambda: False,
@@ -240,8 +244,8 @@ def coordinate(
     patience: float = _PATIENCE,
     stop: Callable[[], bool] = lambda: False,
     on_snapshot: Callable[[Snapshot], Any] = lambda snapshot: None,
-) -> FitResult:
-    """Wait for the owners of a plan, and fit with the sums that they answer with.
+) -> FitResult | Look:
+    """Wait for the owners of a plan, and fit, or look, with the sums that they answer with.
 
     The result is that of a private fit to all their records by ``wb.fit``, and its guarantee says
     who learns what. The ledgers of the owners have what it costs. If an owner leaves, it is that
@@ -264,24 +268,36 @@ def coordinate(
     """
     context = context_of(_validate.text("host", host), certificate, private_key)
     agreed = as_plan(plan)
-    side = agreement(agreed)
+    side = side_of(agreed)
     seconds = _validate.number("patience", patience, above=0)
     digest = digest_of_keys(agreed, keys_of_all(agreed, keys))
     meeting = Meeting(agreed, side, digest, seconds, _validate.function("stop", stop))
-    prepared = begun(side.request, side.spec, side.privacy, side.spec.new_key())
-    prepared.functions.steps = _compiled(prepared, meeting)
+    prepared = _prepared(side, meeting) if isinstance(side, Agreement) else None
     with listening(meeting, host, port, context):
         try:
             meeting.gather()
+            if prepared is None:
+                (counts,) = meeting.total_of(0, _NOWHERE, 0)
+                meeting.close("done")
+                return side.result(counts)
             snapshot = None
             for snapshot in prepared.run(stop):
                 on_snapshot(snapshot)
             if snapshot is not None:
                 meeting.close("done" if snapshot.status == "done" else snapshot.message)
+        except StoppedError:
+            raise OwnersError("stopped before there was a total.") from None
         finally:
             meeting.close(_STOPPED)
             meeting.say_goodbye()
     return prepared.result()
+
+
+def _prepared(side: Agreement, meeting: Meeting) -> PreparedFit:
+    """The fit, whose steps ask the owners."""
+    prepared = begun(side.request, side.spec, side.privacy, side.spec.new_key())
+    prepared.functions.steps = _compiled(prepared, meeting)
+    return prepared
 
 
 def _compiled(prepared: PreparedFit, meeting: Meeting) -> Compiling:

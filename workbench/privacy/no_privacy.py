@@ -160,7 +160,7 @@ class NoPrivacyPlan(PrivacyPlan):
         """The plan itself: there is nothing to confirm."""
         return self
 
-    def noise_delta(self, dimension: int) -> float:
+    def noise_delta(self, dimension: int, *, in_steps: bool = True) -> float:
         """0: there is no noise."""
         return 0.0
 

@@ -324,10 +324,11 @@ class PrivacyPlan:
         delta = mechanism_delta(self.settings, self._outside_delta)
         return replace(self, opinion=confirm(self.accounted, delta, self.settings.epsilon))
 
-    def noise_delta(self, dimension: int) -> float:
+    def noise_delta(self, dimension: int, *, in_steps: bool = True) -> float:
         """The delta that noise in ``dimension`` coordinates costs in T steps, for its distance from
         rounded Gaussians.
 
+        :param in_steps: False for a release whose whole numbers have 64 bits.
         :raises ArgumentError: if it is more than a thousandth of delta, or if there is more noise
             than whole numbers hold.
         """
@@ -340,7 +341,7 @@ class PrivacyPlan:
                 f"is so small that the rounding of the noise alone costs {cost:.1e}: choose a "
                 "larger delta, a smaller epsilon or fewer iterations.",
             )
-        if not self.mechanism.has_room(self.sampler.capacity, dimension):
+        if in_steps and not self.mechanism.has_room(self.sampler.capacity, dimension):
             raise _validate.ArgumentError(
                 "epsilon",
                 settings.epsilon,
@@ -417,6 +418,7 @@ class PrivacyPlan:
         max_rows: int | None = None,
         against_storage: bool = False,
         covers_deletion: bool = False,
+        in_steps: bool = True,
     ) -> Guarantee:
         """The guarantee after ``steps_taken`` of the planned steps with noise in ``dimension``
         coordinates.
@@ -427,6 +429,7 @@ class PrivacyPlan:
             nothing.
         :param covers_deletion: whether sums do not depend on the places of records
             (``clipping.clipped_sums.is_by_record``).
+        :param in_steps: as of ``noise_delta``.
         """
         settings = self.settings
         return Guarantee(
@@ -446,7 +449,7 @@ class PrivacyPlan:
             num_records=settings.num_records,
             accountant="pld",
             overflow_delta=self._outside_delta,
-            noise_delta=self.noise_delta(dimension),
+            noise_delta=self.noise_delta(dimension, in_steps=in_steps),
             arithmetic="whole numbers",
             secure_randomness=settings.seed is None,
             second_opinion="" if self.opinion is None else self.opinion.words(),
