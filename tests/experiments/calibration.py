@@ -30,8 +30,8 @@ from fits import OUT
 from numpyro import handlers
 from numpyro.infer.autoguide import AutoNormal
 from numpyro.optim import SGD, Adam
-
 from workbench.gallery import gmm
+
 from workbench.inference import DPVI
 from workbench.inference.batched import BatchedProgram, starting_states
 from workbench.inference.running_moments import Moments

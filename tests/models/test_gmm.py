@@ -9,12 +9,12 @@ from numpyro import handlers
 from numpyro.infer.util import log_density
 from scipy import stats
 from scipy.special import logsumexp
+from workbench.gallery.gmm import guide, model, predict, sort
 
 import workbench as wb
 from tests.conftest import some_of
 from tests.zoo import shapes_of
 from workbench import ArgumentError
-from workbench.gallery.gmm import guide, model, predict, sort
 from workbench.models import gmm as entry
 from workbench.record_model.splitting import split
 

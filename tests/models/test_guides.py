@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from numpyro import handlers
 from scipy import stats
+from workbench.gallery import hierarchical_logistic, logistic
 
 import workbench as wb
 from tests.zoo import shapes_of
-from workbench.gallery import hierarchical_logistic, logistic
 from workbench.models.guides import joint_normal
 from workbench.noise.chacha20 import key_from_seed
 from workbench.record_model.splitting import split

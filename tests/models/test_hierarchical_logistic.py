@@ -10,11 +10,11 @@ from numpyro import handlers
 from numpyro.infer.util import log_density
 from numpyro.optim import Adam
 from scipy import stats
+from workbench.gallery.hierarchical_logistic import guide, model, predict
 
 import workbench as wb
 from tests.zoo import shapes_of
 from workbench import ArgumentError
-from workbench.gallery.hierarchical_logistic import guide, model, predict
 from workbench.inference import DPVI
 from workbench.inference.compiling import chunk_of
 from workbench.models import hierarchical_logistic as entry

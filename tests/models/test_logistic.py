@@ -8,10 +8,10 @@ import pytest
 from numpyro import handlers
 from numpyro.infer.util import log_density
 from scipy import stats
+from workbench.gallery.logistic import guide, model, predict
 
 import workbench as wb
 from workbench import ArgumentError
-from workbench.gallery.logistic import guide, model, predict
 from workbench.models import logistic as entry
 
 RANDOM = np.random.default_rng(11)

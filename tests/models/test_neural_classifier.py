@@ -13,11 +13,11 @@ import pytest
 from numpyro import handlers
 from numpyro.infer.util import log_density
 from scipy import special, stats
+from workbench.gallery.neural_classifier import guide, model, predict
 
 import workbench as wb
 from tests.zoo import shapes_of
 from workbench import ArgumentError, inference
-from workbench.gallery.neural_classifier import guide, model, predict
 from workbench.models import neural_classifier as entry
 from workbench.models.networks import filled, skeleton, weight_shapes
 from workbench.record_model.splitting import split

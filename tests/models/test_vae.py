@@ -11,12 +11,12 @@ import pytest
 from numpyro import handlers
 from numpyro.infer.util import log_density
 from scipy import stats
+from workbench.gallery.vae import decode, encode, guide, model, predict
 
 import workbench as wb
 from tests.conftest import some_of
 from tests.zoo import shapes_of
 from workbench import ArgumentError
-from workbench.gallery.vae import decode, encode, guide, model, predict
 from workbench.models import vae as entry
 from workbench.record_model.splitting import split
 
