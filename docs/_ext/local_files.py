@@ -21,6 +21,7 @@ ORDER = (
     "dp_vi_from_scratch",
     "privacy_utility",
     "patients_not_visits",
+    "several_hospitals",
     "hierarchical_models",
     "mixtures",
     "twins",

@@ -316,6 +316,7 @@ def test_of_two_answers_at_once_one_is_written(ready, monkeypatch, tmp_path):
     with pytest.raises(wb.ArgumentError, match="has answered this plan already"):
         wb.owners.write_sum(plan, "Aarhus", TABLES[0], paths)
     assert not list(tmp_path.glob("*.sum.json"))
+    assert Ledger().spends() == []  # who comes second pays nothing
 
 
 @pytest.mark.parametrize(

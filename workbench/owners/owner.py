@@ -81,6 +81,10 @@ class _Secret(NamedTuple):
         except OSError:
             raise self._gone(owner) from None
 
+    def put_back(self, private: bytes) -> None:
+        """Write the key again, which was taken and not used."""
+        make_secret(self.file, private)
+
     def _gone(self, owner: str) -> ArgumentError:
         if self.mark.exists():
             reason = (
@@ -173,6 +177,7 @@ class Ready:
     masks: Masks
     sums: Sums
     _secret: _Secret
+    _private: bytes
 
     @classmethod
     def of(
@@ -188,17 +193,20 @@ class Ready:
             raise ArgumentError("keys", public[position].hex(), reason)
         side = side_of(plan, data, name or f"records of {owner}")
         masks = Masks.of(plan, private, public, position)
-        return cls(plan, owner, digest_of_keys(plan, public), side, masks, side.sums(), secret)
+        return cls(
+            plan, owner, digest_of_keys(plan, public), side, masks, side.sums(), secret, private
+        )
 
     @contextlib.contextmanager
     def charged(self, ledger: Any, over_cap: str | None) -> Iterator[Sums]:
-        """Its sums, once its ledger has the charge of all rounds and its secret key is deleted.
+        """Its sums, once its secret key is deleted, which one process can do, and its ledger has
+        the charge of all rounds. Where the ledger refuses, the key is there again.
 
         :raises ArgumentError: if the plan has been answered; ``CapError`` where a cap does not
             allow it.
         """
         side = self.side
-        with charged(
+        charge = charged(
             side.data,
             side.guarantee,
             side.released,
@@ -207,9 +215,15 @@ class Ready:
             seed=None,  # which would let others predict its noise
             ledger=ledger,
             over_cap=over_cap,
-        ) as charge:
-            self._secret.take(self.owner)
-            self.sums.begin(charge.key)
+        )
+        self._secret.take(self.owner)
+        with contextlib.ExitStack() as stack:
+            try:
+                key = stack.enter_context(charge).key
+            except BaseException:
+                self._secret.put_back(self._private)
+                raise
+            self.sums.begin(key)
             yield self.sums
 
     def content(self, number: int, answer: Sum) -> dict[str, Any]:
