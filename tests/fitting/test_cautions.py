@@ -134,6 +134,19 @@ def stays(**bounds):
     )
 
 
+def test_a_column_without_a_visible_scale_is_said_of_models_of_the_gallery():
+    """As of formulas: most of its values are the same, so its declared bounds stand for a scale."""
+    random = np.random.default_rng(0)
+    table = {"age": random.uniform(0, 90, 4000), "rare": 5.0 * (random.random(4000) < 0.03)}
+    frame = pd.DataFrame({**table, "ill": random.random(4000) < 0.5})
+    schema = {"age": (0, 120), "rare": (0, 365)}
+    data = wb.data.from_frame(frame, target="ill", schema=schema, evaluation=False)
+    result = wb.fit("logistic", data, epsilon=2.0, iterations=20, seed=1, ledger=False)
+    assert "age" in result.data["scales"]
+    (said,) = [words for words in result.cautions if words.startswith("No scale of rare showed")]
+    assert "0 to 365 stands for it" in said
+
+
 def own_logistic(x, y=None, num_records=None):
     weights = numpyro.sample("weights", dist.Normal(jnp.zeros(2), 1).to_event(1))
     with numpyro.plate("records", num_records or len(x), dim=-1):

@@ -170,7 +170,7 @@ def test_more_records_than_there_is_room_for_are_refused():
 
 @pytest.fixture(scope="module")
 def seen(tmp_path_factory):
-    """A look with a ledger for each owner."""
+    """A look with a ledger for all owners, which are counted together there."""
     folder = tmp_path_factory.mktemp("look")
     with pytest.MonkeyPatch.context() as patch:
         fakes.split_once(patch)
@@ -202,9 +202,8 @@ def test_a_fit_on_learned_scales_finds_what_wide_ranges_hide(seen, tmp_path):
     assert any("earlier look" in words for words in result.guarantee.caveats)
     ledger = Ledger(folder / "ledger.jsonl")
     (_, second) = [entry.number for entry in ledger.datasets() if entry.name == "Bern"]
-    status = ledger.budget_status(second)
-    assert len(status.parts) == 2  # the look and the fit, and nobody else's
-    assert {entry.name for entry, _ in status.relatives} == {"Bern"}
+    assert [part.released for part in ledger.budget_status(second).parts].count("counts") == 3
+    assert len(ledger.budget_status(second).parts) == 6  # a look and a fit of each
     wide = a_plan("days ~ age + C(ward)", epsilon=1.0)
     before = taken(wide, folder=tmp_path / "wide", ledger=False).coefficients().loc["age"]
     widths = [line["hdi_90%_high"] - line["hdi_90%_low"] for line in (age, before)]
@@ -240,11 +239,32 @@ def test_what_is_no_look_of_owners_is_refused(seen, tmp_path):
             a_plan(**{"model": "days ~ age", **changes})
     path = a_plan("days ~ age", look=look).save(tmp_path / "plan.json")
     content = json.loads(path.read_text())
-    for damaged in (0.3, {"age": {"low": 3}}, [1]):
-        content["settings"]["look"] = damaged
-        path.write_text(json.dumps(content))
+    age = content["settings"]["look"]["age"]
+    inverted, without = {**age, "low": age["high"]}, {**age, "spread": 0.0}
+    for damaged in (0.3, None, {"age": {"low": 3}}, [1], {"age": inverted}, {"age": without}):
+        settings = {"estimator": "statistics", "look": damaged}
+        path.write_text(json.dumps({**content, "settings": settings}))
         with pytest.raises(wb.ArgumentError, match="damaged"):
             as_plan(path)
+    path.write_text(json.dumps({**content, "counts_with": ""}))
+    with pytest.raises(wb.ArgumentError, match="must come with the look that they are from"):
+        as_plan(path)
+
+
+def test_a_model_without_scaled_columns_counts_with_the_look_too(seen):
+    look, _ = seen
+    plan = as_plan(a_plan("ward ~ 1", look=look, settings={"iterations": 5}))
+    assert (plan.settings["look"], plan.counts_with) == (0.0, look.token)
+    assert "earlier look" not in plan.question()
+
+
+@pytest.mark.parametrize("data", [None, {"days": [1.0]}, "days.csv"])
+def test_an_owner_without_a_table_is_refused(tmp_path, data):
+    """Or made-up records would count as its own."""
+    plan = a_plan()
+    keys = [wb.owners.make_key(plan, owner, tmp_path) for owner in plan.owners]
+    with pytest.raises(wb.ArgumentError, match=r"^data="):
+        wb.owners.write_sum(plan, "Bern", data, keys, tmp_path, ledger=False)
 
 
 def test_the_command_looks_and_plans_with_what_it_saw(tmp_path, monkeypatch, capsys):

@@ -405,6 +405,7 @@ def first_and_refused(played, message, words):
     [
         ({"words": np.zeros(1)}, "has 1 numbers"),
         ({"spacings": [0.5, 0.5]}, "the masks do not cancel"),
+        ({"spacings": []}, "the masks do not cancel"),
         ({"grid": {"level": 3}}, "computed its sum for other noise"),
         ({"words": np.full(8, 2**31)}, "add up to what no records give"),
     ],

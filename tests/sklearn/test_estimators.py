@@ -12,6 +12,7 @@ import warnings
 import numpy as np
 import pandas as pd
 import pytest
+from scipy.stats import norm
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 from sklearn.linear_model import LinearRegression, LogisticRegression
@@ -156,6 +157,26 @@ def test_a_clusterer_finds_clusters():
     np.testing.assert_allclose(fitted.weights_, [0.7, 0.3], atol=0.03)
     assert np.mean(fitted.predict(x) == which) > 0.99
     assert fitted.score(x) > fitted.score(rows(500))
+
+
+@pytest.mark.whole_fit
+@pytest.mark.parametrize("high", [1000, pytest.param(100, marks=pytest.mark.thorough)])
+def test_clusters_and_scores_are_in_the_declared_units_whatever_was_learned(high):
+    """Bounds ten times too wide leave two clusters in a corner of what was declared."""
+    random = np.random.default_rng(0)
+    is_first = random.random(3000) < 0.5
+    x = np.where(is_first[:, None], [20, 20], [40, 60]) + random.normal(size=(3000, 2)) * 4
+    clusterer = wb.sklearn.PrivateClusterer(
+        n_clusters=2, bounds=(0, high), epsilon=4.0, delta=1e-5, seed=1, ledger=False
+    ).fit(x)
+    centers = clusterer.cluster_centers_[np.argsort(clusterer.cluster_centers_[:, 0])]
+    assert centers == pytest.approx(np.array([[20, 20], [40, 60]]), abs=1)
+    labels = clusterer.predict(x)
+    agrees = np.mean((labels == np.argmin(clusterer.cluster_centers_[:, 0])) == is_first)
+    assert agrees > 0.98
+    density = 0.5 * sum(norm.pdf(x, center, 4).prod(axis=1) for center in ([20, 20], [40, 60]))
+    exact = np.log(density).mean() + 2 * np.log(high / 2)  # in columns from -1 to 1
+    assert clusterer.score(x) == pytest.approx(exact, abs=0.15)
 
 
 # ---- what they are told --------------------------------------------------------------------------

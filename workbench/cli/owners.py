@@ -5,9 +5,11 @@ by rounds over HTTPS.
 from __future__ import annotations
 
 import argparse
+import contextlib
+import functools
 import sys
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from workbench import _folders
@@ -34,6 +36,7 @@ from workbench.fitting import sources
 
 if TYPE_CHECKING:
     from workbench.data.look import Look
+    from workbench.owners import Plan
     from workbench.results import FitResult
 
 __all__ = ["add"]
@@ -229,19 +232,40 @@ def _of_owner(arguments: argparse.Namespace) -> tuple[Any, dict[str, Any]]:
 
 def _answer(arguments: argparse.Namespace) -> int:
     from workbench import owners
+    from workbench.owners.planning import read_plan
 
     table, charge = _of_owner(arguments)
-    guarantee = owners.answer(
-        arguments.plan,
-        arguments.owner,
-        table,
-        arguments.keys,
-        arguments.server,
-        **values_of(arguments, ("certificate", "patience")),
-        **charge,
-    )
+    plan = read_plan(arguments.plan)
+    sys.stderr.write(f"{plan.question()}\nWaiting for all owners.\n")
+    with _shown(plan) as shown:
+        guarantee = owners.answer(
+            plan,
+            arguments.owner,
+            table,
+            arguments.keys,
+            arguments.server,
+            on_round=shown,
+            **values_of(arguments, ("certificate", "patience")),
+            **charge,
+        )
     print(guarantee.statement())
     return DONE
+
+
+@contextlib.contextmanager
+def _shown(plan: Plan) -> Iterator[Callable[[int], None]]:
+    """What shows how many rounds there were. Without any, an error has a line to itself."""
+    from tqdm import tqdm
+
+    interval = 0.2 if sys.stderr.isatty() else 10.0  # few lines in a log file
+    with contextlib.ExitStack() as bars:
+
+        @functools.cache
+        def bar() -> tqdm:
+            rounds = tqdm(total=plan.rounds, unit="round", file=sys.stderr, mininterval=interval)
+            return bars.enter_context(rounds)
+
+        yield lambda number: bar().update(number - bar().n) and None
 
 
 def _until_end(run: Callable[[argparse.Namespace], int]) -> Callable[[argparse.Namespace], int]:
@@ -267,13 +291,23 @@ def _fit(arguments: argparse.Namespace) -> int:
 
 def _coordinate(arguments: argparse.Namespace) -> int:
     from workbench import owners
+    from workbench.owners.planning import read_plan
 
     names = ("keys", "host", "port", "certificate", "private_key", "patience")
-    with stopped_by_interrupt("workbench: stopping.") as stop:
-        return _finished(
-            arguments,
-            lambda: owners.coordinate(arguments.plan, stop=stop, **values_of(arguments, names)),
-        )
+    plan = read_plan(arguments.plan)
+
+    sys.stderr.write(f"Waiting for {', '.join(plan.owners)}.\n")
+
+    def fitted() -> FitResult | Look:
+        with stopped_by_interrupt("workbench: stopping.") as stop, _shown(plan) as shown:
+            return owners.coordinate(
+                plan,
+                stop=stop,
+                on_snapshot=lambda snapshot: shown(snapshot.step),
+                **values_of(arguments, names),
+            )
+
+    return _finished(arguments, fitted)
 
 
 def _finished(arguments: argparse.Namespace, fitted: Callable[[], FitResult | Look]) -> int:

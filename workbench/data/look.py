@@ -128,6 +128,7 @@ class Look:
     :param schema: the declaration of the columns; of those that had none, as it was learned.
     :param token: by which a ledger counts it together with the fits that use it.
     :param spend: its key in the ledger; "" if it has none.
+    :param owners: names of those whose records were counted together, if there were several.
     """
 
     counting: Counting
@@ -138,6 +139,7 @@ class Look:
     schema: Schema | None = None
     token: str = ""
     spend: str = ""
+    owners: tuple[str, ...] = ()
     _columns: Mapping[str, tuple[Counted, slice]] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -364,7 +366,10 @@ _of_levels = _schema.record(
 
 
 def _form(field: str, value: Any) -> None:
-    (_of_levels if isinstance(value, Mapping) and "levels" in value else _of_numbers)(field, value)
+    is_of_levels = isinstance(value, Mapping) and "levels" in value
+    (_of_levels if is_of_levels else _of_numbers)(field, value)
+    if not is_of_levels and not (value["low"] < value["high"] and value["spread"] > 0):
+        raise _schema.FormError(field, "must have low < high and a spread above 0")
 
 
 scales_form = _schema.mapped(_form)

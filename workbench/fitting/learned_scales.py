@@ -249,8 +249,9 @@ def of_no_scale(spec: FitSpec) -> list[str]:
     """A sentence about each column of which a look has shown no scale. :param spec: after it."""
     if spec.declared is None:
         return []
-    names = (spec.declared.model.columns_scaled or frozenset()) - set(spec.scales)
     bounds = dict(spec.source.schema.bounds) if spec.source.schema else {}
+    scaled = spec.declared.model.columns_scaled
+    names = (frozenset(bounds) if scaled is None else scaled) - set(spec.scales)
     if spec.source.target_bounds is not None:
         bounds[spec.source.target_name] = spec.source.target_bounds
     return [

@@ -318,7 +318,8 @@ class LookAgreement:
     def result(self, released: np.ndarray) -> Look:
         deviation = self._noise_in_all / self.per_record
         taken = Look(self.counting, released, deviation, self.data.unit, schema=self.data.schema)
-        return replace(taken, guarantee=self.guarantee, token=self.counts_with)
+        token, owners = self.counts_with, self.terms.owners
+        return replace(taken, guarantee=self.guarantee, token=token, owners=owners)
 
 
 def _spacings(level: int) -> float:
@@ -401,7 +402,7 @@ def _filled(frame: Any, blank: pd.DataFrame) -> tuple[Any, int]:
     if frame is None:
         return blank, len(blank)
     rows = len(frame)
-    return (pd.concat([frame, blank.head(2)]) if rows < 2 else frame), rows
+    return (pd.concat([frame, blank.head(2 - rows)]) if rows < 2 else frame), rows
 
 
 def request_of(plan: Plan, schema: Schema, frame: Any, name: str) -> FlatRequest:

@@ -112,8 +112,10 @@ def total(plan: Plan, side: Side, by_owner: Mapping[str, Part]) -> list[np.ndarr
                 "workbench."
             )
             raise ArgumentError("sums", answer.owner, reason)
-        if answer.words.shape != units.shape:
-            reason = f"has {len(answer.words)} numbers in its file instead of {side.size}."
+        grids = 1 + (side.size > side.noise_size)
+        if answer.words.shape != units.shape or len(answer.spacings) != grids:
+            numbers = f"has {len(answer.words)} numbers in its file"
+            reason = f"{numbers} instead of {side.size}, or not {grids} spacings."
             raise ArgumentError("sums", answer.owner, reason)
         units = units + answer.words.astype(np.uint32)
     pieces = np.split(units.view(np.int32).astype(float), [side.noise_size])

@@ -16,6 +16,7 @@ from workbench import _folders, _validate
 from workbench._keys import make_key as make_secret
 from workbench._keys import read_key
 from workbench._validate import ArgumentError
+from workbench.data.schema import as_table
 from workbench.fitting.single_release import charged
 from workbench.owners import files
 from workbench.owners.agreements import Side, side_of
@@ -191,7 +192,7 @@ class Ready:
         if public_key(private) != public[position]:
             reason = "is not the key that was made here for this plan."
             raise ArgumentError("keys", public[position].hex(), reason)
-        side = side_of(plan, data, name or f"records of {owner}")
+        side = side_of(plan, as_table("data", data), name or f"records of {owner}")
         masks = Masks.of(plan, private, public, position)
         return cls(
             plan, owner, digest_of_keys(plan, public), side, masks, side.sums(), secret, private
@@ -211,7 +212,7 @@ class Ready:
             side.guarantee,
             side.released,
             side.dataset_id,
-            side.counts_with and f"{side.counts_with}-{self.owner}",
+            side.counts_with,
             seed=None,  # which would let others predict its noise
             ledger=ledger,
             over_cap=over_cap,

@@ -98,7 +98,7 @@ class Plan:
         """What an owner is asked, in words."""
         times = "one release" if self.rounds == 1 else f"{self.rounds} releases"
         what = "counts of the columns" if self.model == LOOK else "sums"
-        earlier = " Their scales were learned by an earlier look." * bool(self.counts_with)
+        earlier = " Their scales were learned by an earlier look." * bool(self.settings.get("look"))
         return (
             f"{self.model}: {times} of {what} over the records of {', '.join(self.owners)}, at "
             f"most {self.num_records} together. It costs each owner epsilon = "
@@ -236,10 +236,8 @@ def plan(
 
 def _scales_of(made: Plan, look: Any) -> Any:
     """The scales of a look for the columns of a plan. :raises ArgumentError: naming ``look``."""
-    if not isinstance(look, Look):
+    if not isinstance(look, Look) or not look.owners:  # ledgers know the charge of these
         raise ArgumentError("look", look, 'must be what a plan of the model "look" came to.')
-    if not look.is_secret:
-        raise ArgumentError("look", look, "has noise from a seed, which others can subtract.")
     schema = Schema.from_dict(made.schema)
     request = request_of(made, schema, blank_of(made, schema), "made-up records")
     return planned_of(replace(request, look=look))[0].settings.look
@@ -298,11 +296,16 @@ def as_plan(plan: Plan | str | Path) -> Plan:
     settings, look = dict(read.settings), read.settings.get("look")
     is_one = settings == {"estimator": STATISTICS, "look": look}
     is_whole = set(settings) == set(SETTINGS) and type(read.rounds) is int
+    is_look = not (settings or read.options or read.counts_with)
+    if not (is_look if read.model == LOOK else is_one or is_whole):
+        reason = "is damaged: it must have all settings of its steps, or of none."
+        raise ArgumentError("plan", read.model, reason)
+    is_known = bool(read.counts_with) if look else type(look) in (int, float)
     try:
         scales_form("look", look or {})
     except _schema.FormError:
-        is_one = is_whole = False
-    if not (is_one or is_whole or (read.model == LOOK and not settings)):
-        reason = "is damaged: it must have all settings of its steps, or of none."
+        is_known = False
+    if read.model != LOOK and not is_known:
+        reason = "is damaged: scales that are learned must come with the look that they are from."
         raise ArgumentError("plan", read.model, reason)
     return read

@@ -27,6 +27,7 @@ from workbench._validate import ArgumentError
 from workbench.data.look import Look
 from workbench.fitting.fits import begun
 from workbench.fitting.prepared import PreparedFit
+from workbench.fitting.progress import ProgressLine
 from workbench.inference.compiling import Compilation, Compiling, jit_seldom_called
 from workbench.inference.state import DPVIState, Hyperparameters
 from workbench.inference.training import Snapshot
@@ -280,17 +281,21 @@ def coordinate(
                 (counts,) = meeting.total_of(0, _NOWHERE, 0)
                 meeting.close("done")
                 return side.result(counts)
-            snapshot = None
+            snapshot, line = None, ProgressLine(prepared)
+            line.begin()
             for snapshot in prepared.run(stop):
+                line.update(snapshot)
                 on_snapshot(snapshot)
             if snapshot is not None:
                 meeting.close("done" if snapshot.status == "done" else snapshot.message)
+            result = prepared.result()
+            line.end(result)
+            return result
         except StoppedError:
             raise OwnersError("stopped before there was a total.") from None
         finally:
             meeting.close(_STOPPED)
             meeting.say_goodbye()
-    return prepared.result()
 
 
 def _prepared(side: Agreement, meeting: Meeting) -> PreparedFit:

@@ -457,8 +457,8 @@ class FitResult:
         Predictions depend only on the release and on ``records``, so they cost no further privacy.
 
         :param records: a DataFrame with the columns of the fitted table, in their own units; arrays
-            as the model takes them; a ``Dataset``, to use its evaluation records; None to use the
-            public evaluation records of the fit.
+            as the model takes them, so on the scales of ``data["schema"]``; a ``Dataset``, to use
+            its evaluation records; None to use the public evaluation records of the fit.
         :param new_groups: whether a table may have groups of a formula that were not declared. Such
             a group has in each draw an effect from Normal(0, sd), the same in all its rows; a row
             without a group is in each draw of a declared group at random.

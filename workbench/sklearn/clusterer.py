@@ -10,7 +10,8 @@ from numpy.typing import ArrayLike
 from sklearn.base import ClusterMixin
 from sklearn.utils.validation import check_is_fitted
 
-from workbench.data import from_arrays, preprocessing
+from workbench.data import Schema, from_arrays, preprocessing
+from workbench.data.preprocessing import Bounds
 from workbench.models import checks, get
 from workbench.sklearn._estimator import PrivateEstimator
 from workbench.sklearn._inputs import bounds_of, features_of, records_of, refuse_foreign
@@ -70,11 +71,10 @@ class PrivateClusterer(ClusterMixin, PrivateEstimator):
         result = self._fit(model, data)
         draws = result.sorted_draws
         self.weights_ = draws["weights"].mean(axis=0).astype(np.float64)
-        low, high = np.array(list(bounds.values()), np.float64).T
-        self.cluster_centers_ = (
-            high / 2 + low / 2 + (high / 2 - low / 2) * draws["means"].mean(axis=0)
-        )
-        self._bounds = bounds
+        # a look may have learned others than were declared
+        middle, reach = _middles_and_reaches(Schema.from_dict(result.data["schema"]).bounds)
+        self.cluster_centers_ = middle + reach * draws["means"].mean(axis=0)
+        self._bounds, self._middle, self._reach = bounds, middle, reach
         self._keep(result)
         return self
 
@@ -93,9 +93,11 @@ class PrivateClusterer(ClusterMixin, PrivateEstimator):
         return probabilities / probabilities.sum(axis=1, keepdims=True)
 
     def _features(self, x: ArrayLike) -> np.ndarray:
-        """Records as the model sees them."""
+        """Records as the model sees them, cut to the bounds that were declared."""
         check_is_fitted(self)
-        return preprocessing.scale_to_bounds(records_of(self, x, reset=False), self._bounds)
+        low, high = np.array(list(self._bounds.values()), np.float64).T
+        values = np.clip(records_of(self, x, reset=False), low, high)
+        return ((values - self._middle) / self._reach).astype(np.float32)
 
     def predict(self, X: ArrayLike) -> np.ndarray:  # noqa: N803
         """The most probable cluster for each row of ``X``, int64[B]. It costs no
@@ -104,9 +106,18 @@ class PrivateClusterer(ClusterMixin, PrivateEstimator):
         return np.argmax(self.predict_proba(X), axis=1)
 
     def score(self, X: ArrayLike, y: ArrayLike | None = None) -> float:  # noqa: N803
-        """Mean log-likelihood of the rows of ``X`` in nats, with columns scaled to [-1, 1].
+        """Mean log-likelihood of the rows of ``X`` in nats, with columns whose bounds are -1 and 1,
+        whatever scales the fit has learned.
 
         :param y: not read.
         """
         features = self._features(X)
-        return self.result_.score((features,))["log_likelihood"]
+        score = self.result_.score((features,))["log_likelihood"]
+        _, declared = _middles_and_reaches(self._bounds)
+        return score + float(np.log(declared / self._reach).sum())
+
+
+def _middles_and_reaches(bounds: Bounds) -> tuple[np.ndarray, np.ndarray]:
+    """float64[D] both. :param bounds: of all columns."""
+    middle, reach = zip(*map(preprocessing.middle_and_reach, bounds.values()), strict=True)
+    return np.array(middle, np.float64), np.array(reach, np.float64)
