@@ -54,8 +54,8 @@ quick_jit = functools.partial(
     jax.jit, compiler_options={"xla_backend_optimization_level": 0, **OLDER_EMITTERS}
 )
 
-# a process of tests takes many fits of the same kinds: caches that are emptied would be filled again,
-# and memory that is given back would be asked for again, a tenth of the time of a made-up fit
+# a process of tests takes many fits of the same kinds: caches that are emptied would be filled
+# again, and memory that is given back would be asked for again, a tenth of a made-up fit's time
 _memory.FITS_BETWEEN = 500
 _memory._trim = lambda: None
 
