@@ -22,6 +22,7 @@ from tests import fakes
 from workbench import _compiled, _memory
 from workbench.cli import main
 from workbench.fitting import fits
+from workbench.inference import assemble
 from workbench.ledger.file import LedgerFile
 from workbench.noise.mechanism import GaussianMechanism
 from workbench.results.fit_result import FitResult
@@ -58,6 +59,7 @@ quick_jit = functools.partial(
 # again, and memory that is given back would be asked for again, a tenth of a made-up fit's time
 _memory.FITS_BETWEEN = 500
 _memory._trim = lambda: None
+assemble.require_additive = fakes.require_additive
 
 PLANTED = 123.456789
 # of a fixture whose fit is looked at

@@ -31,7 +31,7 @@ from workbench.inference.state import DPVIState
 from workbench.models import by_record
 from workbench.noise.chacha20 import fast_key
 from workbench.posterior import gram_chain, noise_aware
-from workbench.record_model import splitting
+from workbench.record_model import additivity, splitting
 from workbench.sweeps import running
 
 SIZE = 0.01  # of a made-up step
@@ -40,6 +40,7 @@ _splits = {}  # of models that made-up fits have had
 _priors = {}  # of the same, with the starting values by which they are known
 _shapes = {}  # of what an evaluation gives: it takes longer to trace than a whole made-up fit does
 _outcomes = {}  # of the same models, whether they predict what is scored
+_additive = {}  # models that were compared, so that no other takes the place of their functions
 
 
 def install(monkeypatch):
@@ -116,6 +117,17 @@ def content(*values):
     return file.getvalue()
 
 
+def require_additive(model, key, minibatch=None):
+    """``additivity.require_additive``, once for equal models that are what they should be."""
+    shapes = [(array.shape, str(array.dtype)) for array in model.blank_record]
+    facts = shapes, model.num_records, minibatch, jax.config.jax_enable_x64
+    question = content(model.model, model.guide, model.layout, sorted(model.static.items()), facts)
+    if question is None or question not in _additive:
+        additivity.require_additive(model, key, minibatch)
+    if question is not None:
+        _additive[question] = model.model, model.guide, model.layout
+
+
 def split(model, guide, key, record, **facts):
     """``splitting.split``, once for equal models, guides and shapes: all begin where the first one
     did.
@@ -156,8 +168,8 @@ def has_shape(outcome, said, arrays, start, key):
 
 
 def draws_of(chains, quantities, count):
-    """``_ellipses.draws_of`` of chains that have hardly moved, and are said to agree."""
-    chains.adapt(5)
+    """``_ellipses.draws_of`` of chains that moved a little only, and are said to agree."""
+    chains.adapt(30)
     draws = []
     for _ in range(math.ceil(count / len(chains.states))):
         chains.sweep(1)
