@@ -40,7 +40,8 @@ _splits = {}  # of models that made-up fits have had
 _priors = {}  # of the same, with the starting values by which they are known
 _shapes = {}  # of what an evaluation gives: it takes longer to trace than a whole made-up fit does
 _outcomes = {}  # of the same models, whether they predict what is scored
-_additive = {}  # models that were compared, so that no other takes the place of their functions
+_additive = set()  # what is known of models that were compared
+_codes = {}  # of functions that are known by them, so that none takes another's place
 
 
 def install(monkeypatch):
@@ -101,6 +102,7 @@ class Content(pickle.Pickler):
     def reducer_override(self, value):
         if isinstance(value, types.FunctionType) and "<" in value.__qualname__:
             cells = [cell.cell_contents for cell in value.__closure__ or ()]
+            _codes[id(value.__code__)] = value.__code__
             return tuple, (id(value.__code__), value.__defaults__, value.__kwdefaults__, cells)
         if isinstance(value, type) or not dataclasses.is_dataclass(value):
             return NotImplemented
@@ -125,7 +127,7 @@ def require_additive(model, key, minibatch=None):
     if question is None or question not in _additive:
         additivity.require_additive(model, key, minibatch)
     if question is not None:
-        _additive[question] = model.model, model.guide, model.layout
+        _additive.add(question)
 
 
 def split(model, guide, key, record, **facts):
