@@ -19,9 +19,10 @@ from matplotlib.figure import Figure
 
 import workbench as wb
 from tests import fakes
-from workbench import _compiled
+from workbench import _compiled, _memory
 from workbench.cli import main
 from workbench.fitting import fits
+from workbench.inference import assemble
 from workbench.ledger.file import LedgerFile
 from workbench.noise.mechanism import GaussianMechanism
 from workbench.results.fit_result import FitResult
@@ -54,6 +55,12 @@ quick_jit = functools.partial(
     jax.jit, compiler_options={"xla_backend_optimization_level": 0, **OLDER_EMITTERS}
 )
 
+# a process of tests takes many fits of the same kinds: caches that are emptied would be filled
+# again, and memory that is given back would be asked for again, a tenth of a made-up fit's time
+_memory.FITS_BETWEEN = 500
+_memory._trim = lambda: None
+assemble.require_additive = fakes.require_additive
+
 PLANTED = 123.456789
 # of a fixture whose fit is looked at
 EITHER_STEPS = ["made up", pytest.param("real", marks=pytest.mark.thorough)]
@@ -66,7 +73,12 @@ def pytest_unconfigure():
         shutil.rmtree(os.environ["WORKBENCH_CACHE"], ignore_errors=True)
 
 
+def pytest_collection():
+    gc.disable()  # what is imported stays
+
+
 def pytest_collection_finish():
+    gc.enable()
     gc.freeze()  # modules and tests stay
     gc.set_threshold(100_000, 50, 50)  # a collection looks at all that JAX keeps
 

@@ -10,7 +10,9 @@ import contextlib
 import dataclasses
 import functools
 import hashlib
+import inspect
 import io
+import math
 import pickle
 import types
 from concurrent.futures import Future
@@ -20,26 +22,33 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from workbench.fitting import functions, one_shot, posterior, prepared
+from workbench.fitting import functions, one_shot, posterior, prepared, scoring
 from workbench.fitting.evaluation import evaluation_of
 from workbench.inference import assemble, running_moments
 from workbench.inference.batched import BatchedProgram
 from workbench.inference.compiling import Compilation, Compiling, interval_of
 from workbench.inference.state import DPVIState
+from workbench.models import by_record
 from workbench.noise.chacha20 import fast_key
-from workbench.posterior import noise_aware
-from workbench.record_model import splitting
+from workbench.posterior import gram_chain, noise_aware
+from workbench.record_model import additivity, splitting
 from workbench.sweeps import running
 
 SIZE = 0.01  # of a made-up step
+MOST = 500  # models that are kept of each of the following
 _splits = {}  # of models that made-up fits have had
 _priors = {}  # of the same, with the starting values by which they are known
 _shapes = {}  # of what an evaluation gives: it takes longer to trace than a whole made-up fit does
+_outcomes = {}  # of the same models, whether they predict what is scored
+_additive = set()  # what is known of models that were compared
+_codes = {}  # of functions that are known by them, so that none takes another's place
 
 
 def install(monkeypatch):
     """Fits of this test take made-up steps."""
     split_once(monkeypatch)
+    monkeypatch.setattr(scoring, "has_shape", has_shape)
+    monkeypatch.setattr(gram_chain, "draws_of", draws_of)
     monkeypatch.setattr(prepared, "lower", lower)
     monkeypatch.setattr(prepared, "compile_ahead", compile_ahead)
     monkeypatch.setattr(BatchedProgram, "_compiled", lambda program, *part: chunk_of_lanes)
@@ -93,6 +102,7 @@ class Content(pickle.Pickler):
     def reducer_override(self, value):
         if isinstance(value, types.FunctionType) and "<" in value.__qualname__:
             cells = [cell.cell_contents for cell in value.__closure__ or ()]
+            _codes[id(value.__code__)] = value.__code__
             return tuple, (id(value.__code__), value.__defaults__, value.__kwdefaults__, cells)
         if isinstance(value, type) or not dataclasses.is_dataclass(value):
             return NotImplemented
@@ -109,6 +119,17 @@ def content(*values):
     return file.getvalue()
 
 
+def require_additive(model, key, minibatch=None):
+    """``additivity.require_additive``, once for equal models that are what they should be."""
+    shapes = [(array.shape, str(array.dtype)) for array in model.blank_record]
+    facts = shapes, model.num_records, minibatch, jax.config.jax_enable_x64
+    question = content(model.model, model.guide, model.layout, sorted(model.static.items()), facts)
+    if question is None or question not in _additive:
+        additivity.require_additive(model, key, minibatch)
+    if question is not None:
+        _additive.add(question)
+
+
 def split(model, guide, key, record, **facts):
     """``splitting.split``, once for equal models, guides and shapes: all begin where the first one
     did.
@@ -118,7 +139,7 @@ def split(model, guide, key, record, **facts):
     if question is None:
         return splitting.split(model, guide, key, record, **facts)
     if question not in _splits:
-        if len(_splits) == 50:
+        if len(_splits) == MOST:
             _splits.clear()
         _splits[question] = splitting.split(model, guide, key, record, **facts)
     return _splits[question]
@@ -128,10 +149,34 @@ def prior_of(model):
     """``noise_aware.prior_of``, once for what ``split`` gave once."""
     start = model.initial
     if id(start) not in _priors:
-        if len(_priors) == 50:
+        if len(_priors) == MOST:
             _priors.clear()
         _priors[id(start)] = start, noise_aware.prior_of(model)
     return _priors[id(start)][1]
+
+
+def has_shape(outcome, said, arrays, start, key):
+    """``by_record.has_shape``, once for what ``split`` gave once."""
+    predict = inspect.getclosurevars(said).nonlocals["model"].predict
+    facts = content(predict, outcome, [(array.shape[1:], str(array.dtype)) for array in arrays])
+    if facts is None:
+        return by_record.has_shape(outcome, said, arrays, start, key)
+    question = id(start), facts
+    if question not in _outcomes:
+        if len(_outcomes) == MOST:
+            _outcomes.clear()
+        _outcomes[question] = start, by_record.has_shape(outcome, said, arrays, start, key)
+    return _outcomes[question][1]
+
+
+def draws_of(chains, quantities, count):
+    """``_ellipses.draws_of`` of chains that moved a little only, and are said to agree."""
+    chains.adapt(30)
+    draws = []
+    for _ in range(math.ceil(count / len(chains.states))):
+        chains.sweep(1)
+        draws.append(quantities())
+    return np.concatenate(draws)[:count], 1.0
 
 
 def words(key):

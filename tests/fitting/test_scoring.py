@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import workbench as wb
-from tests.conftest import PRIVATE_BOUNDS
+from tests.conftest import PRIVATE_BOUNDS, some_of
 from workbench.fitting import ScoreWarning, fits
 from workbench.fitting.scoring import scores_ahead
 from workbench.ledger.composition import total
@@ -137,7 +137,7 @@ def test_a_warning_says_before_the_fit_that_noise_will_hide_them(private_data, c
     assert scores_ahead(YesOrNo(), 3.73, 5_000) != ()
 
 
-@pytest.mark.parametrize(("score", "size"), [("log_likelihood", 450), ("auc", 1300)])
+@pytest.mark.parametrize(("score", "size"), some_of([("log_likelihood", 450), ("auc", 1300)]))
 def test_at_the_size_that_it_names_noise_is_about_twice_the_sampling_error(score, size):
     random = np.random.default_rng(0)
 
@@ -179,7 +179,7 @@ FORMULAS = {
 }
 
 
-@pytest.mark.parametrize("family", FORMULAS)
+@pytest.mark.parametrize("family", some_of(list(FORMULAS), 3))
 def test_other_outcomes_have_scores_of_their_own(family, private_frame):
     random = np.random.default_rng(0)
     frame = private_frame.assign(

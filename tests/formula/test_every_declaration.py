@@ -200,7 +200,7 @@ def test_a_declaration_is_refused_by_name_or_has_a_model(case):
 
 
 @pytest.mark.usefixtures("made_up_steps")
-@pytest.mark.parametrize(("formula", "family"), some_of(SMALLEST, 5))
+@pytest.mark.parametrize(("formula", "family"), some_of(SMALLEST, 7, 6))
 def test_the_smallest_declarations_end_in_a_fit(formula, family):
     model, data, view = declared(formula, family)
     check_model(model, view)

@@ -73,7 +73,7 @@ def test_an_empty_minibatch_takes_a_step_on_noise_and_leaves_no_trace_of_the_rec
     """
     trainer = logistic(rate=0.5, optim=SGD(1.0))
     state = trainer.init(key_from_seed(5), *RECORDS)
-    draws = jax.jit(trainer.draw)(state.key, state.step)
+    draws = quick_jit(trainer.draw)(state.key, state.step)
     empty = Minibatch(draws.minibatch.indices, jnp.zeros(NUM_RECORDS, bool))
     step = jax.jit(trainer.step)
     once = step(state, RECORDS, draws._replace(minibatch=empty))

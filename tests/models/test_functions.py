@@ -266,7 +266,9 @@ def test_a_plate_that_does_not_hold_the_records_is_refused():
         wb.prepare(five, "breast_cancer", **FEW)
 
 
-def test_a_stopped_fit_goes_on_with_the_same_function_only_and_predicts(tmp_path):
+def test_a_stopped_fit_goes_on_with_the_same_function_only_and_predicts(tmp_path, monkeypatch):
+    fakes.trust_models(monkeypatch)
+
     def scaled(x, y=None, scale=1.0):
         probit(x * scale, y)
 

@@ -229,19 +229,13 @@ def test_jit_gives_the_draws_of_eager_mode():
     assert_same(jax.jit(draw_everything)(key), eager)
 
 
-def test_vmap_gives_the_draws_of_single_keys():
+def test_vmap_and_scan_give_the_draws_of_single_keys():
     keys = jax.random.split(key_from_seed(6), 4)
-    single = [jax.jit(draw_everything)(key) for key in keys]
-    assert_same(
-        jax.jit(jax.vmap(draw_everything))(keys),
-        jax.tree.map(lambda *draws: np.stack(draws), *single),
-    )
-
-
-def test_scan_gives_the_draws_of_single_keys():
-    keys = jax.random.split(key_from_seed(7), 4)
+    draw = jax.jit(draw_everything)
+    single = jax.tree.map(lambda *draws: np.stack(draws), *map(draw, keys))
+    assert_same(jax.jit(jax.vmap(draw_everything))(keys), single)
     _, scanned = lax.scan(lambda carry, key: (carry, draw_everything(key)), 0, keys)
-    assert_same(scanned, jax.jit(jax.vmap(draw_everything))(keys))
+    assert_same(scanned, single)
 
 
 def test_seeds_reproduce_and_differ():
@@ -352,11 +346,14 @@ def test_lowest_bit_is_the_sign():
     assert above > 0
 
 
+PAIRS = (200_000, 2)  # one program for both tests
+
+
 def test_normal_draws_are_standard_normal():
     """Kolmogorov-Smirnov and four moments of 400 000 draws; together, false alarms in five of a
     million seeds.
     """
-    draws = np.asarray(jitted_normal(key_from_seed(8), (400_000,)), np.float64)
+    draws = np.asarray(jitted_normal(key_from_seed(8), PAIRS), np.float64).ravel()
     assert stats.kstest(draws, "norm").pvalue > 1e-6
     variances = {1: 1, 2: 2, 3: 15, 4: 96}  # of x, x^2, x^3, x^4
     expected = {1: 0, 2: 1, 3: 0, 4: 3}
@@ -368,7 +365,7 @@ def test_normal_draws_are_standard_normal():
 
 def test_normal_draws_of_neighbouring_coordinates_are_uncorrelated():
     """False alarms one in a million seeds."""
-    draws = np.asarray(jitted_normal(key_from_seed(9), (200_000, 2)), np.float64)
+    draws = np.asarray(jitted_normal(key_from_seed(9), PAIRS), np.float64)
     assert abs(np.mean(draws[:, 0] * draws[:, 1])) * np.sqrt(len(draws)) < stats.norm.isf(5e-7)
 
 

@@ -16,7 +16,7 @@ import workbench as wb
 from tests import fakes
 from workbench import ArgumentError, _schema
 from workbench.record_model.estimators import ESTIMATORS
-from workbench.results import _atomic, _form, arviz_adapter, storage
+from workbench.results import FitResult, _atomic, _form, arviz_adapter, storage
 
 NUMBERS = (None, True, -1, 0, 1.5, 2**70, float("nan"), float("inf"))
 WRONG = (*NUMBERS, "", "\0\n", "float32", [], [None], [[1], 2], {}, {"": None})
@@ -50,7 +50,9 @@ def folder(request, tmp_path_factory):
     else:
         result = request.getfixturevalue(request.param)
     place = tmp_path_factory.mktemp(request.param)
-    result.save(place)
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        monkeypatch.setattr(FitResult, "report", lambda _: "a report")
+        result.save(place)
     return place
 
 

@@ -72,6 +72,7 @@ def test_the_total_counts_them(private_data):
     assert "leaks" not in result.statement
 
 
+@pytest.mark.usefixtures("made_up_steps")
 @pytest.mark.whole_fit
 @pytest.mark.parametrize("executor", some_of([False, True]))
 def test_they_are_scores_of_the_parameters_that_the_fit_releases(
