@@ -225,11 +225,11 @@ def of_values_outside(scales: Scales, responses: Sequence[str], leaves_out: bool
 
     :param leaves_out: whether records with such a value of a column that explains take no part.
     """
-    takes = {True: "records with them take no part.", False: "count as at its end."}
+    consequence = {True: "records with them take no part.", False: "count as at its end."}
     return [
         f"At least {scale.beyond:.0%} of the values of {name} are outside {scale.low:g} to "
         f"{scale.high:g}, the scale that was learned, and "
-        f"{takes[leaves_out and name not in responses]}"
+        f"{consequence[leaves_out and name not in responses]}"
         for name, scale in scales.items()
         if isinstance(scale, Scale) and scale.beyond >= _MANY
     ]

@@ -97,10 +97,10 @@ class Plan:
     def question(self) -> str:
         """What an owner is asked, in words."""
         times = "one release" if self.rounds == 1 else f"{self.rounds} releases"
-        what = "counts of the columns" if self.model == LOOK else "sums"
+        numbers = "counts of the columns" if self.model == LOOK else "sums"
         earlier = " Their scales were learned by an earlier look." * bool(self.settings.get("look"))
         return (
-            f"{self.model}: {times} of {what} over the records of {', '.join(self.owners)}, at "
+            f"{self.model}: {times} of {numbers} over the records of {', '.join(self.owners)}, at "
             f"most {self.num_records} together. It costs each owner epsilon = "
             f"{upper(self.epsilon)}, delta = {upper(self.delta)}, and is promised where at most "
             f"{self.colluders} of them tell what noise they added. Columns: "
