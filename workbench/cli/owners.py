@@ -295,7 +295,6 @@ def _coordinate(arguments: argparse.Namespace) -> int:
 
     names = ("keys", "host", "port", "certificate", "private_key", "patience")
     plan = read_plan(arguments.plan)
-
     sys.stderr.write(f"Waiting for {', '.join(plan.owners)}.\n")
 
     def fitted() -> FitResult | Look:
