@@ -121,8 +121,8 @@ def test_a_killed_owner_ends_the_rounds_of_all(in_rounds, monkeypatch):
     for owner in owners[:2]:
         code, out, err = done(owner)
         assert (code, out) == (1, "")
-        assert "Cork" in err
-        assert err.count("\n") == 1
+        assert err.startswith("ill ~ age: 200 releases of sums")  # what it was asked
+        assert err.splitlines()[-1].startswith("workbench owners: Cork")
     code, out, err = done(coordinator)
     assert code == 1
     assert "Cork" in out + err
