@@ -155,15 +155,20 @@ def test_the_cost_of_rounding_is_one_of_its_bounds(epsilon, sampler):
     assert 0.9 * min(bounds) <= cap.loss(fit).delta <= bounds[-4]
 
 
-def test_what_would_fit_does_and_is_the_largest():
-    cap, fit = Cap.checked(3.0, 1e-5), promise(1.0)
+@pytest.mark.parametrize("look", [0.0, 0.15])
+def test_what_would_fit_does_and_is_the_largest(look):
+    """The noise of a look is less in proportion, as that of the steps."""
+    cap, fit = Cap.checked(3.0, 1e-5), promise(1.0, look=look)
     before = [fit] * 6
+    assert (fit.look_noise > 0) == (look > 0)
     assert not cap.admits([fit], before)
     epsilon = cap.largest_epsilon(fit, before)
     assert 0 < epsilon < 1
-    assert cap.admits([promise(epsilon)], before)
-    assert not cap.admits([promise(epsilon * 1.02)], before)
+    assert cap.admits([promise(epsilon, look=look)], before)
+    assert not cap.admits([promise(epsilon * 1.02, look=look)], before)
     assert cap.largest_epsilon(fit, [fit] * 20) == 0
+    # also where the look of what is refused would be too much by itself
+    assert Cap.checked(2.0, 1e-5).largest_epsilon(promise(5.0, look=look), [fit]) > 0
 
 
 def test_relations_are_not_mixed_silently():

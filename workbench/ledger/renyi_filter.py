@@ -223,10 +223,13 @@ class Cap:
         """
         used = [self.loss(earlier) for earlier in before]
 
+        def with_noise(log_sigma: float) -> Guarantee:
+            sigma = math.exp(log_sigma)  # a look's noise is in proportion
+            look_noise = fit.look_noise * sigma / fit.noise_multiplier
+            return replace(fit, noise_multiplier=sigma, look_noise=look_noise)
+
         def allowed(log_sigma: float) -> bool:
-            return self.allows(
-                [*used, self.loss(replace(fit, noise_multiplier=math.exp(log_sigma)))]
-            )
+            return self.allows([*used, self.loss(with_noise(log_sigma))])
 
         quiet, loud = math.log(fit.noise_multiplier), _LOUDEST
         if not allowed(loud):
@@ -234,9 +237,7 @@ class Cap:
         for _ in range(_SEARCHES):
             middle = (quiet + loud) / 2
             quiet, loud = (quiet, middle) if allowed(middle) else (middle, loud)
-        epsilon = taken_part(
-            replace(fit, noise_multiplier=math.exp(loud), epsilon=math.inf), fit.steps
-        ).epsilon
+        epsilon = taken_part(replace(with_noise(loud), epsilon=math.inf), fit.steps).epsilon
         scale = 10.0 ** (2 - math.floor(math.log10(epsilon))) if epsilon > 0 else 1.0
         return math.floor(epsilon * scale * (1 - 1e-3)) / scale
 
