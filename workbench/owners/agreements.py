@@ -318,8 +318,9 @@ class LookAgreement:
     def result(self, released: np.ndarray) -> Look:
         deviation = self._noise_in_all / self.per_record
         taken = Look(self.counting, released, deviation, self.data.unit, schema=self.data.schema)
-        token, owners = self.counts_with, self.terms.owners
-        return replace(taken, guarantee=self.guarantee, token=token, owners=owners)
+        return replace(
+            taken, guarantee=self.guarantee, token=self.counts_with, owners=self.terms.owners
+        )
 
 
 def _spacings(level: int) -> float:

@@ -293,7 +293,8 @@ def as_plan(plan: Plan | str | Path) -> Plan:
     :raises ArgumentError: naming ``plan``.
     """
     read = plan if isinstance(plan, Plan) else read_plan(plan)
-    settings, look = dict(read.settings), read.settings.get("look")
+    settings = dict(read.settings)
+    look = settings.get("look")
     is_one = settings == {"estimator": STATISTICS, "look": look}
     is_whole = set(settings) == set(SETTINGS) and type(read.rounds) is int
     is_look = not (settings or read.options or read.counts_with)

@@ -49,7 +49,6 @@ _PATIENCE = 600.0  # seconds
 _FAR = 2**20
 _STOPPED = "the coordinator stopped."
 _GOODBYE = 5.0
-_NOWHERE = np.zeros(1)  # where counts are taken
 _LOOKS = 0.2  # seconds between two looks at whether to stop
 _JOINING = _schema.record({name: _schema.text() for name in ("plan", "owner", "keys", "session")})
 _REPLY = _schema.record(
@@ -278,7 +277,7 @@ def coordinate(
         try:
             meeting.gather()
             if prepared is None:
-                (counts,) = meeting.total_of(0, _NOWHERE, 0)
+                (counts,) = meeting.total_of(0, np.zeros(1), 0)
                 meeting.close("done")
                 return side.result(counts)
             snapshot, line = None, ProgressLine(prepared)
