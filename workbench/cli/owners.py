@@ -265,7 +265,10 @@ def _shown(plan: Plan) -> Iterator[Callable[[int], None]]:
             rounds = tqdm(total=plan.rounds, unit="round", file=sys.stderr, mininterval=interval)
             return bars.enter_context(rounds)
 
-        yield lambda number: bar().update(number - bar().n) and None
+        def shown(number: int) -> None:
+            bar().update(number - bar().n)
+
+        yield shown
 
 
 def _until_end(run: Callable[[argparse.Namespace], int]) -> Callable[[argparse.Namespace], int]:
@@ -285,8 +288,10 @@ def _until_end(run: Callable[[argparse.Namespace], int]) -> Callable[[argparse.N
 
 def _fit(arguments: argparse.Namespace) -> int:
     from workbench import owners
+    from workbench.owners.planning import read_plan
 
-    return _finished(arguments, lambda: owners.fit(arguments.plan, arguments.sums))
+    plan = read_plan(arguments.plan)
+    return _finished(arguments, plan, lambda: owners.fit(plan, arguments.sums))
 
 
 def _coordinate(arguments: argparse.Namespace) -> int:
@@ -306,15 +311,16 @@ def _coordinate(arguments: argparse.Namespace) -> int:
                 **values_of(arguments, names),
             )
 
-    return _finished(arguments, fitted)
+    return _finished(arguments, plan, fitted)
 
 
-def _finished(arguments: argparse.Namespace, fitted: Callable[[], FitResult | Look]) -> int:
+def _finished(
+    arguments: argparse.Namespace, plan: Plan, fitted: Callable[[], FitResult | Look]
+) -> int:
     from workbench.data.look import Look
     from workbench.owners.agreements import LOOK
-    from workbench.owners.planning import read_plan
 
-    if arguments.out and read_plan(arguments.plan).model == LOOK:
+    if arguments.out and plan.model == LOOK:
         reason = "is for the results of fits: a look goes into a plan, with --look."
         raise ArgumentError("out", arguments.out, reason)
     folder = out_folder(arguments)
