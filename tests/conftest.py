@@ -214,6 +214,12 @@ def secret(request, private_data):
 
 
 @pytest.fixture
+def checked_models(monkeypatch):
+    """The first fit of a model has checked it for all tests that use this."""
+    fakes.split_once(monkeypatch)
+
+
+@pytest.fixture
 def made_up_steps(request, monkeypatch):
     """Nothing is compiled by a fit of this test, nor are its steps the real ones, unless it is
     marked ``whole_fit``; its models are taken to be what they should in any case.

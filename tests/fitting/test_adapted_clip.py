@@ -8,7 +8,6 @@ import pandas as pd
 import pytest
 
 import workbench as wb
-from tests import fakes
 from workbench._validate import ArgumentError
 from workbench.cli.main import main
 from workbench.fitting import prepare
@@ -16,13 +15,9 @@ from workbench.fitting.groups import grouped
 from workbench.results._location_noise import step_noise
 from workbench.results.code import code_of
 
+pytestmark = pytest.mark.usefixtures("checked_models")
+
 SMALL = {"epsilon": 8.0, "delta": 1e-3, "iterations": 60, "ledger": False}
-
-
-@pytest.fixture(autouse=True)
-def checked_models(monkeypatch):
-    """``done`` has checked the model for all tests."""
-    fakes.split_once(monkeypatch)
 
 
 @pytest.fixture(scope="module")

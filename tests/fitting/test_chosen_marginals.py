@@ -10,7 +10,6 @@ from dp_accounting import NeighboringRelation, dp_event
 from dp_accounting.pld import PLDAccountant
 
 import workbench as wb
-from tests import fakes
 from workbench import ArgumentError
 from workbench.data.dependence import PairScores
 from workbench.fitting import marginals
@@ -21,6 +20,8 @@ from workbench.ledger.ledger import Ledger
 from workbench.models.chosen_marginals import marginals_of
 from workbench.models.joint_cells import in_order
 from workbench.results.code import code_of
+
+pytestmark = pytest.mark.usefixtures("checked_models")
 
 PLACES = [f"place {number}" for number in range(40)]  # too many cells to count in vain
 SCHEMA = {"ill": bool, "ward": ["a", "b", "c"], "age": (0, 100, int), "place": PLACES}
@@ -52,12 +53,6 @@ def arguments(**options):
     few = wb.Training(draws=200)
     usual = {"epsilon": 2.0, "delta": 1e-5, "ledger": False, "seed": 1, "training": few}
     return {**usual, **options}
-
-
-@pytest.fixture(autouse=True)
-def checked_models(monkeypatch):
-    """``fitted`` has checked the model for all tests."""
-    fakes.split_once(monkeypatch)
 
 
 @pytest.fixture(scope="module")

@@ -7,9 +7,10 @@ import pandas as pd
 import pytest
 
 import workbench as wb
-from tests import fakes
 from workbench import ArgumentError
 from workbench.results.code import code_of
+
+pytestmark = pytest.mark.usefixtures("checked_models")
 
 SCHEMA = {
     "ill": bool,
@@ -39,12 +40,6 @@ def fit(data, marginals="ill", bins=10, **options):
     execution = wb.Execution(progress=False, checkpoint=False)
     model = wb.models.mixed_table(marginals, bins)
     return wb.fit(model, data, **{**SETTINGS, "execution": execution, **options})
-
-
-@pytest.fixture(autouse=True)
-def checked_models(monkeypatch):
-    """``fitted`` has checked the model for all tests."""
-    fakes.split_once(monkeypatch)
 
 
 @pytest.fixture(scope="module")

@@ -5,9 +5,10 @@ import pandas as pd
 import pytest
 
 import workbench as wb
-from tests import fakes
 from workbench import ArgumentError
 from workbench.results.code import code_of
+
+pytestmark = pytest.mark.usefixtures("checked_models")
 
 BOUNDS = {"age": (0, 100), "stay": (0, 20)}
 
@@ -26,12 +27,6 @@ def fit(data, **options):
     execution = wb.Execution(progress=False, checkpoint=False)
     settings = {"epsilon": 4.0, "ledger": False, "execution": execution, "seed": 1}
     return wb.fit("normal_table", data, **{**settings, **options})
-
-
-@pytest.fixture(autouse=True)
-def checked_models(monkeypatch):
-    """``fitted`` has checked the model for all tests."""
-    fakes.split_once(monkeypatch)
 
 
 @pytest.fixture(scope="module")

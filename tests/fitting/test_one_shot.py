@@ -10,7 +10,6 @@ import pytest
 from scipy.stats import kstest
 
 import workbench as wb
-from tests import fakes
 from tests.conftest import quick_jit, some_of
 from workbench import ArgumentError
 from workbench.fitting import fits
@@ -23,6 +22,8 @@ from workbench.models import LinearPredictor, Model, NormalResiduals
 from workbench.noise.chacha20 import key_from_seed
 from workbench.posterior.statistics import Scales, statistic
 from workbench.results.code import code_of
+
+pytestmark = pytest.mark.usefixtures("checked_models")
 
 SLOPES = np.float32([0.3, -0.2, 0.0])
 
@@ -70,12 +71,6 @@ def records(size=1500, seed=0, is_public=True, **facts):
 
 
 ONE = {"epsilon": 1.0, "estimator": "statistics", "draws": 200}
-
-
-@pytest.fixture(autouse=True)
-def checked_models(monkeypatch):
-    """``fitted`` has checked the model for all tests."""
-    fakes.split_once(monkeypatch)
 
 
 @pytest.fixture(scope="module")

@@ -30,11 +30,6 @@ OWNERS = ["Aarhus", "Bern", "Cork"]
 SCHEMA = {"days": (0, 1000), "age": (0, 2000), "ward": ["a", "b"]}
 
 
-@pytest.fixture
-def checked_models(monkeypatch):
-    fakes.split_once(monkeypatch)
-
-
 def table(size, seed):
     random = np.random.default_rng(seed)
     age = random.uniform(18, 90, size)

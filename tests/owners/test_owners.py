@@ -46,12 +46,6 @@ def a_plan(**changes):
     return wb.owners.plan("days ~ age", **(facts | changes))
 
 
-@pytest.fixture
-def checked_models(monkeypatch):
-    """The first owner of ``round_of_three`` has checked the model for all tests."""
-    fakes.split_once(monkeypatch)
-
-
 @pytest.fixture(scope="module")
 def round_of_three(tmp_path_factory):
     """The files of a plan, of keys and of sums, written by the command; each owner has its own

@@ -35,11 +35,6 @@ STEPS = {"iterations": 6, "sampling_rate": 0.5, "learning_rate": 0.05}
 HERE = "http://127.0.0.1:{}"
 
 
-@pytest.fixture
-def checked_models(monkeypatch):
-    fakes.split_once(monkeypatch)
-
-
 def table(size, seed):
     random = np.random.default_rng(seed)
     age = random.uniform(18, 90, size)

@@ -6,8 +6,9 @@ import pytest
 from statsmodels.duration.survfunc import CumIncidenceRight, SurvfuncRight
 
 import workbench as wb
-from tests import fakes
 from workbench import ArgumentError
+
+pytestmark = pytest.mark.usefixtures("checked_models")
 
 SCHEMA = {
     "years": wb.data.Numeric(0, 10, missing=True),
@@ -41,12 +42,6 @@ def fit(table, marginals, schema=SCHEMA, bins=BINS, **options):
         **{"epsilon": 50.0, "delta": 1e-5, "seed": 1, "ledger": False, **options},
         execution=execution,
     )
-
-
-@pytest.fixture(autouse=True)
-def checked_models(monkeypatch):
-    """``fitted`` has checked the model for all tests."""
-    fakes.split_once(monkeypatch)
 
 
 @pytest.fixture(scope="module")
