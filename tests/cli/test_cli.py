@@ -316,6 +316,8 @@ def test_a_formula_from_the_shell(prepared, of_a_formula):
     assert settings["priors"] == {"age": "Normal(0, 1)", "code=02": "Cauchy(0, 1)"}
     assert (settings["missing"], settings["name"]) == ("indicator", "clinic")
     assert set(table["code"]) == {"01"}
+    narrower = prepared(*of_a_formula, *formula, "--bounds age=18:90")[2]["schema"]
+    assert narrower == {**settings["schema"], "age": (18, 90)}
     # the words in a checkpoint ask for the same fit
     again = prepared("fit", shlex.join(settings["origin"]["arguments"]))
     assert again[0] == text
@@ -338,6 +340,7 @@ def test_a_formula_from_the_shell(prepared, of_a_formula):
         ("--family poisson", "family='poisson': applies only to formulas"),
         ("--formula 'ill ~ age' --prior age", "prior='age': write NAME=PRIOR"),
         ("--formula 'ill ~ age' --trials n", "trials='n'"),
+        ("--formula 'ill ~ age' --bounds 0:100", "bounds='0:100': of a formula have the name"),
     ],
 )
 def test_a_formula_from_the_shell_is_refused(command, of_a_formula, changes, message):

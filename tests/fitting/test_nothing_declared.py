@@ -272,6 +272,27 @@ def test_a_declared_response_decides_beside_columns_of_which_only_types_are(fram
     assert (family.name, family.link) == ("bernoulli", "probit")
 
 
+@pytest.mark.parametrize(
+    ("declared", "others"),
+    [
+        ({"age": (0, 120), "ill": bool}, {"ward": str}),
+        ({"ward": ["north", "south", "tiny"]}, {"age": float, "ill": wb.data.Boolean()}),
+    ],
+)
+def test_columns_that_a_declaration_leaves_out_have_their_types(frame, declared, others):
+    frame = frame.astype({"ill": bool})
+    few = fit(frame, schema=declared, seed=3)
+    all_of_them = fit(frame, schema={**others, **declared}, seed=3)
+    pd.testing.assert_frame_equal(few.coefficients(), all_of_them.coefficients())
+
+
+def test_a_declaration_of_what_the_table_lacks_is_refused(frame):
+    with pytest.raises(ArgumentError, match="schema='agee': unknown name; did you mean 'age'"):
+        fit(frame, schema={"agee": (0, 120)})
+    with pytest.raises(ArgumentError, match="uses 'Age'.* Did you mean `age`"):
+        fit(frame, "ill ~ Age", schema={"ill": bool})
+
+
 @pytest.mark.whole_fit
 @pytest.mark.thorough
 def test_truths_are_read_from_words(frame):

@@ -30,6 +30,7 @@ from workbench.cli.shell import (
     add_json,
     add_quiet,
     add_settings,
+    bounds,
     named_values,
     out_folder,
     schema,
@@ -339,7 +340,7 @@ def _model_and_data(arguments: argparse.Namespace) -> tuple[Any, Any, dict[str, 
 
 
 # options of tables
-_OF_FORMULAS = ("schema", "missing", "unit_id", "max_rows", "unit_mean", *OF_A_SPLIT)
+_OF_FORMULAS = ("schema", "bounds", "missing", "unit_id", "max_rows", "unit_mean", *OF_A_SPLIT)
 _FORMULA_ONLY = ("family", "link", "prior", "trials", "exposure", "observed")
 
 
@@ -356,7 +357,7 @@ def records(arguments: argparse.Namespace, *, is_formula: bool) -> tuple[Any, di
             raise ArgumentError(name, value, "applies only to formulas; also give --formula.")
         return dataset(arguments), {}
     check_used(
-        arguments, "is not for formulas: the file of --schema declares the columns.", _OF_FORMULAS
+        arguments, "is not for formulas: --bounds and --schema declare columns.", _OF_FORMULAS
     )
     if "prior" in options:
         options["priors"] = _priors(options.pop("prior"))
@@ -365,6 +366,8 @@ def records(arguments: argparse.Namespace, *, is_formula: bool) -> tuple[Any, di
         options |= {"schema": written} | sources.unit_in(written)
         if isinstance(options["schema"], Mapping):
             options["schema"] = types_from_text(options["schema"])
+    if arguments.bounds:
+        options["schema"] = {**options.get("schema", {}), **_ranges(arguments.bounds)}
     if not sources.is_file(arguments.data):
         return named_dataset(arguments), options
     options |= of_tables(arguments) | declared_privacy(arguments)
@@ -373,6 +376,18 @@ def records(arguments: argparse.Namespace, *, is_formula: bool) -> tuple[Any, di
     options |= {name: value for name, value in split.items() if value is not None}
     frame = read_table(arguments.data, options.get("schema"), unit_id=options.get("unit_id"))
     return frame, options
+
+
+def _ranges(texts: Sequence[str]) -> dict[str, Any]:
+    """``{column: (low, high)}`` of ``--bounds``."""
+    declared = bounds(texts)
+    if not isinstance(declared, Mapping):
+        raise ArgumentError(
+            "bounds", texts[0], "of a formula have the name of a column, as in --bounds age=0:120."
+        )
+    return {
+        name: tuple(pair) if isinstance(pair, list) else pair for name, pair in declared.items()
+    }
 
 
 def _priors(texts: Sequence[str]) -> dict[str, str]:

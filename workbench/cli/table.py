@@ -52,8 +52,8 @@ _FROM_A_FILE: Options = {
         {"nargs": "+", "action": "extend", "metavar": "FEATURE=LOW:HIGH"},
     ),
     "--schema": (
-        "types, ranges and categories of the columns, instead of --bounds; for --formula also a "
-        'type alone, as "float"',
+        "types, ranges and categories of the columns, instead of --bounds or, for --formula, "
+        'beside it; there also a type alone, as "float"',
         {"metavar": "FILE.json"},
     ),
     "--group": ("name of the column of groups, for hierarchical models", _NAME),

@@ -7,7 +7,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +20,7 @@ from workbench.data import Dataset, from_frame, load
 from workbench.data.columns import Boolean
 from workbench.data.look import Look, Scales
 from workbench.data.missing_values import with_indicators
-from workbench.data.preprocessing import DECLARATION, listed
+from workbench.data.preprocessing import DECLARATION, column_name, listed
 from workbench.data.schema import Schema
 from workbench.data.undeclared import Table, by_type, is_complete, types_from_text, types_to_text
 from workbench.fitting.columns import Budget, Price
@@ -168,6 +168,9 @@ def model_and_data(
         learned = look.schema if isinstance(look, Look) else None
         declared = of_model.get("schema", learned)
         is_private = getattr(settings, "private", False)
+        if is_table(data) and is_private and isinstance(declared, Mapping) and learned is None:
+            declared = _completed(model, data, declared, of_table.get("unit_id"))
+            of_model["schema"] = declared
         if is_table(data) and is_private and (declared is None or not is_complete(declared)):
             of_table = _with_evaluation(of_table, settings)
             unlearned = _unlearned(model, data, of_model, of_table)
@@ -242,6 +245,25 @@ def _with_evaluation(of_table: dict[str, Any], settings: FormulaSettings) -> dic
     return {"evaluation_fraction": _USUAL if is_used else 0.0} | of_table
 
 
+def _completed(
+    text: str, frame: pd.DataFrame, declared: Mapping[str, Any], unit_id: Hashable
+) -> Mapping[str, Any]:
+    """``declared``, and the types of what else a formula may name of its table.
+
+    :raises ArgumentError: naming ``schema``, for a name that the table does not have. Without
+        that, the column that is meant would pass for one that is not declared.
+    """
+    types = by_type(frame, unit_id, leave_out_others=True)
+    words = text.casefold()
+    named = {name: how for name, how in types.items() if name.casefold() in words}
+    others = {name: how for name, how in named.items() if name not in declared}
+    labels = set(map(column_name, frame.columns))
+    for name in declared if others else ():
+        if name not in labels:
+            raise _validate.unknown_name("schema", name, labels)
+    return {**others, **declared}
+
+
 def _unlearned(
     text: str, frame: pd.DataFrame, options: Mapping[str, Any], of_table: dict[str, Any]
 ) -> tuple[Model, Unlearned, dict[str, Any]]:
@@ -272,8 +294,8 @@ def _unlearned(
             "family",
             None,
             f"is needed, because {response!r} is text whose levels are not declared.",
-            remedy='Write family="bernoulli" for yes or no, or declare the levels and the types of '
-            f"the other columns, as in schema={{{response!r}: ['a', 'b'], 'age': float}}.",
+            remedy='Write family="bernoulli" for yes or no, or declare the levels, as in '
+            f"schema={{{response!r}: ['a', 'b']}}.",
         )
     is_type = how in (int, float, str)
     of_response = None if how is None or is_type else Schema.from_declaration({response: how})
