@@ -89,7 +89,7 @@ def test_clipping_bias_has_a_caution_and_adapting_c_by_default_has_neither(count
     assert adapted.guarantee.adapts_clip
     assert adapted.gradient_norms.clip > plain
     (caution,) = adapted.cautions
-    assert caution.startswith("With look=0 the declared bounds stand for")
+    assert caution.startswith("Without a look the declared bounds stand for")
     assert abs(adapted.coefficients().loc["intercept", "mean"] - 1.0) < 0.05
 
 
@@ -158,7 +158,7 @@ def own_logistic(x, y=None, num_records=None):
     [
         (own_logistic, {}, "because this fit did not look at them"),
         (own_logistic, {"look": 0.2}, ""),
-        ("logistic", {"look": 0.0}, "With look=0 the declared bounds stand"),
+        ("logistic", {"look": 0.0}, "Without a look the declared bounds stand"),
         ("logistic", {"epsilon": 1.0, "delta": 1e-3}, "too few records for this epsilon"),
         ("logistic", {}, ""),
     ],

@@ -314,7 +314,7 @@ def test_no_look_is_taken_where_it_is_refused(frame):
     plain = fit(frame, look=0)
     assert plain.guarantee.look_noise == 0
     assert plain.data["schema"]["a"]["high"] == 1000
-    words = "With look=0 the declared bounds stand"
+    words = "Without a look the declared bounds stand"
     assert any(caution.startswith(words) for caution in plain.cautions)
     assert not any(words in caution for caution in fit(frame).cautions)
     for look in (0.6, -0.1, "much", float("nan")):

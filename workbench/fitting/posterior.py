@@ -45,7 +45,7 @@ __all__ = [
 FEWEST_DRAWS = 200  # from the guide, whose spread is needed
 _LARGEST_RATE = 0.5  # the default is 1 / sqrt(steps); parameters are of order 1
 _AS_DECLARED = (
-    "With look=0 the declared bounds stand for how columns are spread. Where a column fills less "
+    "Without a look the declared bounds stand for how columns are spread. Where one fills less "
     "than a fifth of them, its effect is drawn towards 0 and its interval may miss it."
 )
 _UNSEEN = (

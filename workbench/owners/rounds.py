@@ -7,11 +7,12 @@ A round is one step of DP-VI, so all that a fit has besides its steps is that of
 from __future__ import annotations
 
 import base64
+import contextlib
 import functools
 import threading
 import time
 import uuid
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -42,10 +43,10 @@ from workbench.owners.transport import Channel, context_of, listening
 from workbench.privacy.guarantee import Guarantee
 from workbench.results import FitResult
 
-__all__ = ["Meeting", "OwnersError", "answer", "coordinate"]
+__all__ = ["PATIENCE", "PORT", "Meeting", "OwnersError", "answer", "coordinate", "fit_of", "opened"]
 
 PORT = 8920
-_PATIENCE = 600.0  # seconds
+PATIENCE = 600.0  # seconds
 _FAR = 2**20
 _STOPPED = "the coordinator stopped."
 _GOODBYE = 5.0
@@ -85,10 +86,11 @@ class Meeting:
         plan: Plan,
         side: Side,
         keys: str,
-        patience: float = _PATIENCE,
+        patience: float = PATIENCE,
         stop: Callable[[], bool] = lambda: False,
     ) -> None:
-        self._plan, self._side, self._patience, self._stop = plan, side, patience, stop
+        self.side = side
+        self._plan, self._patience, self._stop = plan, patience, stop
         self._change = threading.Condition()
         self._keys = keys
         self._joined: dict[str, str] = {}  # session by owner
@@ -98,6 +100,12 @@ class Meeting:
         self._round = -1  # whose sums are asked for
         self._end = ""
         self._told: set[str] = set()  # those who know that it has ended
+
+    @property
+    def joined(self) -> list[str]:
+        """The owners that are there, in the plan's order."""
+        with self._change:
+            return [owner for owner in self._plan.owners if owner in self._joined]
 
     def receive(self, message: bytes) -> tuple[str, Reply]:
         """(whose message it is, the reply once there is one).
@@ -188,9 +196,12 @@ class Meeting:
             self._reply(self._question)
         self._wait_for(self._parts, time.monotonic() + self._patience)
         try:
-            return total(self._plan, self._side, self._parts)
+            released = total(self._plan, self.side, self._parts)
         except ArgumentError as error:
             raise OwnersError(str(error)) from None
+        if number + 1 == self._plan.rounds:
+            self.close("done")
+        return released
 
     def close(self, why: str) -> None:
         """Tell the owners that there is no further round, once. :param why: in a sentence."""
@@ -241,7 +252,7 @@ def coordinate(
     port: int = PORT,
     certificate: str | Path | None = None,
     private_key: str | Path | None = None,
-    patience: float = _PATIENCE,
+    patience: float = PATIENCE,
     stop: Callable[[], bool] = lambda: False,
     on_snapshot: Callable[[Snapshot], Any] = lambda snapshot: None,
 ) -> FitResult | Look:
@@ -266,39 +277,69 @@ def coordinate(
     :raises ArgumentError: naming the argument and its value.
     :raises OwnersError: if there was no round, because an owner left.
     """
-    context = context_of(_validate.text("host", host), certificate, private_key)
-    agreed = as_plan(plan)
-    side = side_of(agreed)
-    seconds = _validate.number("patience", patience, above=0)
-    digest = digest_of_keys(agreed, keys_of_all(agreed, keys))
-    meeting = Meeting(agreed, side, digest, seconds, _validate.function("stop", stop))
-    prepared = _prepared(side, meeting) if isinstance(side, Agreement) else None
-    with listening(meeting, host, port, context):
+    with opened(
+        plan,
+        keys,
+        host=host,
+        port=port,
+        certificate=certificate,
+        private_key=private_key,
+        patience=patience,
+        stop=stop,
+    ) as meeting:
+        prepared = fit_of(meeting) if isinstance(meeting.side, Agreement) else None
+        meeting.gather()
         try:
-            meeting.gather()
             if prepared is None:
                 (counts,) = meeting.total_of(0, np.zeros(1), 0)
-                meeting.close("done")
-                return side.result(counts)
+                return meeting.side.result(counts)
             snapshot, line = None, ProgressLine(prepared)
             line.begin()
             for snapshot in prepared.run(stop):
                 line.update(snapshot)
                 on_snapshot(snapshot)
             if snapshot is not None:
-                meeting.close("done" if snapshot.status == "done" else snapshot.message)
+                meeting.close(snapshot.message)
             result = prepared.result()
             line.end(result)
             return result
         except StoppedError:
             raise OwnersError("stopped before there was a total.") from None
+
+
+@contextlib.contextmanager
+def opened(
+    plan: Plan | str | Path,
+    keys: Iterable[str | Path],
+    *,
+    host: str,
+    port: int,
+    certificate: str | Path | None,
+    private_key: str | Path | None,
+    patience: float,
+    stop: Callable[[], bool],
+) -> Iterator[Meeting]:
+    """A meeting that owners can join, until it is left. :param plan: and all others, as of
+    ``coordinate``.
+    """
+    context = context_of(_validate.text("host", host), certificate, private_key)
+    agreed = as_plan(plan)
+    side = side_of(agreed)
+    seconds = _validate.number("patience", patience, above=0)
+    digest = digest_of_keys(agreed, keys_of_all(agreed, keys))
+    meeting = Meeting(agreed, side, digest, seconds, _validate.function("stop", stop))
+    with listening(meeting, host, port, context):
+        try:
+            yield meeting
         finally:
             meeting.close(_STOPPED)
             meeting.say_goodbye()
 
 
-def _prepared(side: Agreement, meeting: Meeting) -> PreparedFit:
-    """The fit, whose steps ask the owners."""
+def fit_of(meeting: Meeting) -> PreparedFit:
+    """The fit of a meeting, whose steps ask the owners."""
+    side = meeting.side
+    assert isinstance(side, Agreement)
     prepared = begun(side.request, side.spec, side.privacy, side.spec.new_key())
     prepared.functions.steps = _compiled(prepared, meeting)
     return prepared
@@ -357,7 +398,8 @@ def answer(
     name: str | None = None,
     ledger: Any = None,
     over_cap: str | None = None,
-    patience: float = _PATIENCE,
+    patience: float = PATIENCE,
+    stop: Callable[[], bool] = lambda: False,
     on_round: Callable[[int], Any] = lambda number: None,
 ) -> Guarantee:
     """Answer all rounds of a plan with noised and masked sums of your records.
@@ -378,6 +420,7 @@ def answer(
     :param name: of the records in the ledger. :param ledger: as of ``wb.fit``.
     :param over_cap: why to spend more than a cap of these records allows.
     :param patience: seconds that a round may take; until all have joined there is no limit.
+    :param stop: asked between rounds and every few seconds of waiting; True ends the fit, for all.
     :param on_round: called with the number of each round that was answered, from 1. An error of it
         ends the fit.
     :return: the guarantee of all rounds.
@@ -386,7 +429,7 @@ def answer(
     :raises OwnersError: if the fit ended before its last round, saying why.
     """
     seconds = _validate.number("patience", patience, above=0)
-    with Channel.to(server, certificate) as channel:
+    with Channel.to(server, certificate, _validate.function("stop", stop)) as channel:
         ready = Ready.of(as_plan(plan), owner, data, keys, name)
         return answered(ready, channel, ledger, over_cap, on_round, seconds)
 
@@ -397,19 +440,26 @@ def answered(
     ledger: Any,
     over_cap: str | None,
     on_round: Callable[[int], Any],
-    patience: float = _PATIENCE,
+    patience: float = PATIENCE,
 ) -> Guarantee:
     """As ``answer``, by an owner that is ready."""
     rounds = ready.plan.rounds
     greeting = {"plan": ready.plan.digest, "owner": ready.owner, "keys": ready.keys}
     greeting["session"] = uuid.uuid4().hex
     size = ready.sums.start.size
-    question = _asked(channel.greet(files.text_with("greeting", greeting)))
+    try:
+        question = _asked(channel.greet(files.text_with("greeting", greeting)))
+    except StoppedError:
+        raise OwnersError("stopped before the first round: nothing is charged.") from None
     point = _point_of(question, 0, size)  # nothing is charged for a fit that ends before it begins
     with ready.charged(ledger, over_cap) as sums:
         for number in range(rounds):
             content = ready.content(number, sums.at(number, point, question["rung"]))
-            question = _asked(channel.send(files.text_with("sum", content), patience))
+            try:
+                question = _asked(channel.send(files.text_with("sum", content), patience))
+            except StoppedError:
+                reason = f"stopped in round {number + 1} of {rounds}: the ledger has all of them."
+                raise OwnersError(reason) from None
             on_round(number + 1)
             if number + 1 < rounds:
                 point = _point_of(question, number + 1, size)

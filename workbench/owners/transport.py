@@ -12,7 +12,7 @@ import math
 import ssl
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from pathlib import Path
 from types import TracebackType
@@ -20,13 +20,14 @@ from typing import Any, Protocol
 from urllib.parse import urlsplit
 
 from workbench import _validate
+from workbench._compiler import StoppedError
 from workbench._validate import ArgumentError
 from workbench.owners.files import MOST_BYTES
 
 __all__ = ["Channel", "Receiver", "context_of", "listening"]
 
 _DONE, _LATER, _REFUSED = 200, 202, 409
-_POLL, _SLACK = 20.0, 40.0  # seconds after which an owner has to ask again, and waits on top
+_POLL, _SLACK = 5.0, 40.0  # seconds after which an owner has to ask again, and waits on top
 _EARLY, _PAUSE = 15.0, 0.5  # seconds that an owner waits for the server, and between two tries
 _FLUSHES = 0.1  # seconds, for the last replies
 
@@ -150,18 +151,24 @@ class Channel:
     """An owner's connection to the coordinator. If it ends with an error after the greeting, it
     says so there.
 
-    :param client: of HTTPX.
+    :param client: of HTTPX. :param stop: asked before messages, and while a reply is awaited.
     """
 
-    def __init__(self, client: Any) -> None:
-        self._client, self._greeting, self._is_known = client, "", False
+    def __init__(self, client: Any, stop: Callable[[], bool]) -> None:
+        self._client, self._stop = client, stop
+        self._greeting, self._is_known = "", False
 
     @classmethod
-    def to(cls, server: str, certificate: str | Path | None) -> Channel:
+    def to(
+        cls,
+        server: str,
+        certificate: str | Path | None,
+        stop: Callable[[], bool] = lambda: False,
+    ) -> Channel:
         """One to the coordinator at ``server``.
 
         :param certificate: PEM file of the authority that is trusted; by default those of the
-            machine.
+            machine. :param stop: whether to give up.
         :raises ArgumentError: naming the argument and its value.
         """
         httpx = _package("httpx")
@@ -183,29 +190,29 @@ class Channel:
             raise ArgumentError("certificate", str(certificate), reason) from None
         # what is not encrypted goes through no proxy
         trust = address.scheme == "https"
-        return cls(httpx.Client(base_url=server, verify=context, timeout=None, trust_env=trust))
+        client = httpx.Client(base_url=server, verify=context, timeout=None, trust_env=trust)
+        return cls(client, stop)
 
     def greet(self, greeting: str) -> str:
         """The reply to a greeting, which says who speaks; a server that is not there yet is
         awaited for a while. :raises ArgumentError: as ``send``.
         """
         self._greeting = greeting
-        reply = self.send(greeting, math.inf, time.monotonic() + _EARLY)
-        self._is_known = True
-        return reply
+        return self.send(greeting, math.inf, time.monotonic() + _EARLY)
 
     def send(self, message: str, patience: float, until: float = 0.0) -> str:
         """The reply to a message.
 
         :param patience: seconds to wait for it.
         :param until: as of ``time.monotonic``, when it is no longer tried to reach the server.
-        :raises ArgumentError: naming ``server``, if it cannot be reached or refuses the message.
+        :raises ArgumentError: naming ``server``, if it cannot be reached or refuses the message;
+            ``StoppedError`` if it is to stop.
         """
         httpx, end = _package("httpx"), time.monotonic() + patience
         try:
-            reply = self._client.post("/", content=message, timeout=_POLL + _SLACK)
+            reply = self._post(message)
             while reply.status_code == _LATER and time.monotonic() < end:
-                reply = self._client.post("/", content=self._greeting, timeout=_POLL + _SLACK)
+                reply = self._post(self._greeting)
         except httpx.HTTPError as error:
             if isinstance(error, httpx.ConnectError) and time.monotonic() < until:
                 time.sleep(_PAUSE)
@@ -216,6 +223,13 @@ class Channel:
             reason = f"refused the message: {reply.text or 'the round took too long'}"
             raise ArgumentError("server", str(self._client.base_url), reason)
         return str(reply.text)
+
+    def _post(self, message: str) -> Any:
+        if self._stop():
+            raise StoppedError
+        reply = self._client.post("/", content=message, timeout=_POLL + _SLACK)
+        self._is_known = self._is_known or reply.status_code in (_DONE, _LATER)
+        return reply
 
     def __enter__(self) -> Channel:
         """The same, until it is closed."""

@@ -1,0 +1,1 @@
+"""The screens of fits of several owners: the coordinator's and an owner's."""
