@@ -173,7 +173,6 @@ def test_another_run_of_a_prepared_fit_learns_anew(frame):
     ("formula", "options", "argument"),
     [
         ("ill ~ log(age)", {}, "formula"),
-        ("age ~ visits", {"family": "gamma"}, "response"),
         ("ill ~ age", {"privacy": wb.Privacy(look=0)}, "look"),
         ("ill ~ age", {"epsilon": 0.02}, "epsilon"),
         ("ill ~ age", {"table": wb.Table(missing={"age": 3.0})}, "missing['age']"),
@@ -186,6 +185,13 @@ def test_another_run_of_a_prepared_fit_learns_anew(frame):
             "priors['Intercept']",
         ),
         ("ward ~ age", {}, "ward"),
+        ("age ~ visits", {"family": "gamma"}, "schema['age']"),
+        (
+            "visits ~ age",
+            {"family": "poisson", "table": wb.Table(exposure="age")},
+            "schema['age']",
+        ),
+        ("ill = age", {"family": None}, "model"),
         ("ward ~ age", {"family": None}, "family"),
         ("ill ~ age", {"private": False, "epsilon": None, "ledger": None}, "schema"),
     ],

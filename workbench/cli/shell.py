@@ -185,7 +185,8 @@ _REMEDIES = {  # by code of an ``ArgumentError``
     "cap relation": _OVER_CAP,
     "no folder": f"{_OTHER_LEDGER}.",
     "other devices": "Give --devices or --processes.",
-    "declaration": 'A file in JSON declares numbers as {"kind": "numeric", "low": 0, "high": 10}, '
+    "declaration": "--bounds NAME=LOW:HIGH declares a number's range, and a file of --schema "
+    'declares numbers as {"kind": "numeric", "low": 0, "high": 10}, '
     'optionally with "whole": true or "missing": true, categories as ["a", "b"] or {"kind": '
     '"categorical", "categories": ["0", "10"]}, optionally with "other": true, and yes or no '
     'as {"kind": "boolean"}.',

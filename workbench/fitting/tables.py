@@ -29,6 +29,7 @@ from workbench.fitting.undeclared import Undeclared, id_of_table
 from workbench.ledger.fingerprint import secret_key
 from workbench.ledger.ledger import DatasetId
 from workbench.models import Model
+from workbench.models.registry import AnyModel, is_known
 from workbench.privacy.plan import PrivacyPlan
 
 if TYPE_CHECKING:
@@ -334,6 +335,16 @@ def _unlearned(
         if model.columns_used is None or set(everything.numbers) & model.columns_used:
             model.with_scales({})  # refuses priors that depend on what is declared
     except ArgumentError as error:
+        named = {role: options.get(role) for role in ("trials", "exposure", "observed")}
+        roles = {"response": response, **named, **parsed.extras}
+        if (name := roles.get(error.argument)) in everything.numbers:
+            raise ArgumentError(
+                f"schema[{name!r}]",
+                None,
+                error.expectation,
+                code=DECLARATION,
+                remedy=f"Declare that, as schema={{{name!r}: (low, high)}}.",
+            ) from None
         if error.code != DECLARATION:
             raise
         numbers = [name for name in everything.numbers if name in text and name != response]
@@ -387,13 +398,17 @@ def _formula(
     return formula(text, **options), data
 
 
-def _data_set(model: Model, frame: pd.DataFrame, options: Mapping[str, Any]) -> Dataset:
+def _data_set(model: AnyModel, frame: pd.DataFrame, options: Mapping[str, Any]) -> Dataset:
     from workbench.formula.model import FormulaModel
 
+    if isinstance(model, str) and not is_known(model):
+        reason = "is no name of a model, and a formula has a ~, as in 'ill ~ age'."
+        raise ArgumentError("model", model, reason)
     if not isinstance(model, FormulaModel):
         raise ArgumentError(
             "data",
             "DataFrame",
-            "is for a formula; for other models make a data set of it with wb.data.from_frame.",
+            "is for a formula, such as 'ill ~ age'; for other models make a data set of it with "
+            "wb.data.from_frame.",
         )
     return model.dataset(frame, **options)

@@ -137,7 +137,7 @@ def declared_column(parsed: Parsed, columns: Mapping[str, Column], name: str) ->
     )
     raise refused(
         parsed.text,
-        f"uses {name!r}, which is not declared; declared are {listed(columns)}.{hint}",
+        f"uses {name!r}, which is none of the columns {listed(columns)}.{hint}",
     )
 
 
