@@ -28,7 +28,6 @@ from workbench.ledger.ledger import Ledger, LedgerDiskError
 from workbench.ledger.reservation import LedgerWarning
 from workbench.privacy.accounting import total_epsilon
 from workbench.privacy.plan import PrivacySettings, make_plan
-from workbench.sweeps import sweeping
 
 pytestmark = pytest.mark.usefixtures("made_up_steps")  # ``result`` takes real ones
 
@@ -320,14 +319,6 @@ def test_no_look_is_taken_where_it_is_refused(frame):
     for look in (0.6, -0.1, "much", float("nan")):
         with pytest.raises(ArgumentError, match="look"):
             fit(frame, look=look)
-
-
-def test_sweeps_take_no_look_of_their_own(frame):
-    model = wb.models.formula("y ~ a + b", "bernoulli", SCHEMA)
-    sweep = sweeping.prepare(
-        model, model.dataset(frame), epsilons=[1.0], iterations=20, ledger=False, delta=1e-5
-    )
-    assert [run.plan.look for run in sweep.runs] == [None]
 
 
 def test_the_result_of_a_sweep_states_what_the_sweep_ran(frame):
@@ -759,16 +750,6 @@ def test_another_run_begins_with_all_records_again(long_tails):
     again = prepared.again()
     assert again.data.num_train == again.plan.sampler.num_records == 20_000
     assert list(again.run())[-1].status == "done"
-
-
-@pytest.mark.whole_fit
-@pytest.mark.thorough
-def test_random_allocation_leaves_records_out_too(long_tails):
-    privacy = wb.Privacy(sampler="random_allocation")
-    options = of_tails(iterations=20, sampling_rate=0.1, privacy=privacy)
-    prepared = wb.prepare("y ~ x", long_tails, **options)
-    assert list(prepared.run())[-1].status == "done"
-    assert prepared.data.num_train == prepared.plan.sampler.num_records
 
 
 @pytest.mark.whole_fit

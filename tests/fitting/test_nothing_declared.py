@@ -1,6 +1,5 @@
 """``wb.fit`` of a table of which nothing but the types of its columns is declared."""
 
-import dataclasses
 import itertools
 import re
 
@@ -146,29 +145,6 @@ def test_a_stopped_fit_resumes_to_the_same_result(frame, result, tmp_path):
         wb.resume(tmp_path / "run", data=frame.assign(visits=0))
 
 
-@pytest.mark.whole_fit
-@pytest.mark.thorough
-def test_another_run_of_a_prepared_fit_learns_anew(frame):
-    prepared = wb.prepare(
-        "ill ~ age + ward",
-        frame,
-        family="bernoulli",
-        epsilon=2.0,
-        iterations=20,
-        ledger=False,
-        execution=wb.Execution(checkpoint=False),
-    )
-    again = prepared.again()
-    results = []
-    for one in (prepared, again):
-        assert list(one.run())[-1].status == "done"
-        results.append(one.result())
-    assert results[0].data["scales"] != results[1].data["scales"]
-    assert results[0].guarantee == dataclasses.replace(
-        results[1].guarantee, noise_delta=results[0].guarantee.noise_delta
-    )
-
-
 @pytest.mark.parametrize(
     ("formula", "options", "argument"),
     [
@@ -270,13 +246,6 @@ def test_a_declared_response_decides_beside_columns_of_which_only_types_are(fram
     prepared = wb.prepare("ill ~ age", frame, epsilon=4, ledger=False, **declared)
     family = prepared.model.columns.family
     assert (family.name, family.link) == ("bernoulli", "probit")
-
-
-@pytest.mark.whole_fit
-@pytest.mark.thorough
-def test_truths_are_read_from_words(frame):
-    said = frame.assign(ill=np.where(frame["ill"] == 1, "yes", "no"))
-    assert fit(said, "ill ~ age", iterations=20).status == "done"
 
 
 def test_texts_of_which_none_is_frequent_are_said_and_leave_the_intercept_alone(frame):

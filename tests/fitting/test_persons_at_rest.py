@@ -102,18 +102,6 @@ def test_a_fit_from_the_file_is_the_fit_from_memory(sampler, mean, one_stratum, 
 
 
 @pytest.mark.thorough
-def test_where_one_row_of_each_is_used_nothing_is_changed():
-    packed(max_rows=1)
-    plan = {**PLAN, "seed": 1, "ledger": False}
-    same(
-        *(
-            wb.fit("logistic", data, **grouped(plan))
-            for data in (in_memory(max_rows=1), opened("oblivious"))
-        )
-    )
-
-
-@pytest.mark.thorough
 def test_strata_and_one_stratum_differ_by_rounding_where_all_are_drawn():
     """With everybody in every step, it does not matter in which order they are drawn. Noise and
     draws are the same.

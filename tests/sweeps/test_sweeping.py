@@ -506,26 +506,6 @@ def test_defaults_that_are_left_out_are_those_of_the_table():
     }
 
 
-@pytest.mark.thorough
-@pytest.mark.parametrize(
-    "written",
-    [{}, {"clipping": "flat", "evaluate_private": False, "relation": "add_or_remove_one"}],
-)
-def test_a_rerun_with_defaults_written_out_is_found(tmp_path, written):
-    plan = {"epsilons": 1.0, "seeds": [0], "iterations": STEPS, "store": tmp_path / "fits.sqlite"}
-    quietly(wb.sweep, "logistic", "breast_cancer", **plan, **written)
-    again = sweeping.prepare("logistic", "breast_cancer", **grouped(plan, direct=LISTS))
-    assert (len(again.runs), len(again.result().table)) == (0, 1)
-    assert not sweeping.prepare(
-        "logistic",
-        "breast_cancer",
-        **grouped({"clipping": "flat", "relation": "add_or_remove_one", **plan}, direct=LISTS),
-    ).runs
-    assert sweeping.prepare(
-        "logistic", "breast_cancer", **grouped({"clipping": "automatic", **plan}, direct=LISTS)
-    ).runs
-
-
 def test_a_delta_that_allows_publishing_a_record_is_warned_of(monkeypatch):
     prepared = sweeping.prepare(
         "logistic", "breast_cancer", epsilons=1.0, seeds=3, iterations=STEPS, delta=0.01
