@@ -130,6 +130,7 @@ def _counts(counting, frame, schema):
     return np.array(counts, float)
 
 
+@pytest.mark.thorough
 @pytest.mark.whole_fit
 def test_a_stopped_fit_resumes_to_the_same_result(frame, result, tmp_path):
     stop = itertools.chain([False], itertools.repeat(True))
