@@ -299,12 +299,6 @@ def test_groups_become_an_array_beside_their_public_features(patients):
     assert set(np.concatenate([dataset.train[1], dataset.evaluation[1]])) == {0, 1, 3}
 
 
-def test_groups_without_features_have_an_intercept(patients):
-    dataset = wb.data.from_frame(patients, schema=SCHEMA, group="ward", groups=["west", "east", 3])
-    assert dataset.arrays == ("x", "group")
-    assert dataset.group_feature_names == ("intercept",)
-
-
 def test_the_group_is_no_feature_by_default(frame):
     table = frame.assign(ward=[1, 2] * 30)
     dataset = wb.data.from_frame(table, target="ill", bounds=BOUNDS, group="ward", groups=[1, 2])

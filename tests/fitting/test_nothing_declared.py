@@ -276,9 +276,17 @@ def test_evaluation_records_that_come_apart_are_read_by_what_was_learned(frame):
     assert result.metrics["auc"] > 0.5
 
 
-def test_persons_with_several_rows_are_the_unit(frame):
+def test_persons_with_several_rows_are_the_unit(frame, monkeypatch):
+    counted, with_noise = [], undeclared.with_noise
+
+    def keep(counts, per_record, key):
+        counted.append(counts.sum() / per_record)
+        return with_noise(counts, per_record, key)
+
+    monkeypatch.setattr(undeclared, "with_noise", keep)
     rows = frame.assign(who=np.arange(SIZE) // 2)
     result = fit(rows, iterations=20, epsilon=4.0, table=wb.Table(unit_id="who", max_rows=2))
+    assert counted == [17 * SIZE / 2]  # as often as of a record, of each person
     assert result.guarantee.max_rows == 2
     assert "who" not in result.data["schema"]
 
