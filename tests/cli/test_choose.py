@@ -177,6 +177,7 @@ def test_a_stopped_choice_shows_nothing_and_the_same_command_continues_it(
     [
         (f"{TABLE} {FAST}", "candidates=[]: must be options --candidate and --formula, or"),
         (f"{TABLE} {TWO} --runs 3", "epsilon=None: must be a finite number"),
+        (f"{TABLE} {TWO} {FAST} --by elbo", "by='elbo': unknown name; known: "),
         (f"{TABLE} --candidate logistic {FAST}", "candidate='logistic': write NAME=VALUE, as in "),
         (f"{TABLE} --candidate clip=1 {FAST}", "model=None: must be a name or a file"),
         (f"{TABLE} --candidate model=logistic,epsilon=9 {FAST}", "candidates='epsilon': is no "),

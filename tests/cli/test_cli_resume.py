@@ -353,6 +353,7 @@ def asked_for(*arguments):
         "--seed 9007199254740993 --sampling-rate 1/3 --iterations 2000 --no-average",
         ("--average --evaluation-public --unit-mean --split-seed 1 --evaluation-fraction .5"),
         "--bounds -1:1 --positive=-yes --features 'a b' c --groups x",
+        "--formula 'ill ~ age' --family bernoulli --link probit --unit-id who --max-rows 2",
         "--no-ledger --no-checkpoint --over-cap 'two words' --json --quiet",
         ("--option prior_scale=2 prior=normal --model gmm --sampler shuffle --device gpu:1"),
     ],
