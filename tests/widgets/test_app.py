@@ -978,8 +978,8 @@ def test_closing_stops_the_fit_and_frees_what_it_held(private_data, monkeypatch)
     assert {"dpvi-outlook", "dpvi-ahead"} <= names
     assert given_back == []
     screen.close()
-    assert given_back == [1]
     assert screen.wait(PATIENCE)
+    assert given_back == [1]
     assert screen.result.status == "cancelled"
     screen.fit()
     assert fits_running() == []
