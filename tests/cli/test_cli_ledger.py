@@ -184,22 +184,6 @@ def test_a_cap_is_set_told_and_kept(fit, ledger):
     assert len(ledger("show 1 --json")["spends"]) == 2
 
 
-@pytest.mark.thorough
-def test_a_cap_may_be_overrun_with_a_reason(fit, ledger):
-    fit()
-    ledger("cap 1 --epsilon 1.5 --delta 1e-3 --why 'a test'")
-    assert "over_cap=' ': must say why" in refused(fit("--over-cap ' '", epsilon="3", seed="4"))
-    code, out, _ = fit("--over-cap 'approved by the board'", epsilon="3", seed="4")
-    assert code == 0
-    assert out.splitlines()[-1].endswith(
-        " of the cap is used, which leaves room for 0 more fits like this."
-    )
-    shown = ledger("show 1")
-    assert "over the cap: approved by the board" in shown
-    assert "1 fit went over a cap on purpose: 'approved by the board'." in shown
-    assert ledger("show 1 --json")["used"] > 1
-
-
 def test_a_cap_is_set_with_relation_and_order_and_taken_away(enter, ledger, command):
     enter()
     options = ["--epsilon 3 --delta 1e-3 --relation replace_one --order 4 --why 'a test'"]

@@ -14,7 +14,6 @@ import sys
 import time
 
 import numpy as np
-import pandas as pd
 import pytest
 
 import workbench as wb
@@ -194,26 +193,6 @@ def test_a_fit_may_be_stopped_again_and_go_on(command, stopped, paused):
     assert same_params("run", "whole")
 
 
-@pytest.mark.thorough
-@pytest.mark.whole_fit  # made-up programs tell columns apart that are not learned yet
-@pytest.mark.parametrize("is_declared", [False, True])
-def test_a_fit_of_a_formula_goes_on(command, place, stopped, private_frame, is_declared):
-    many = pd.concat([private_frame] * 20, ignore_index=True)
-    many.to_csv("clinic.csv", index=False)
-    words = ["fit --data clinic.csv --formula 'ill ~ age + dose' --family"]
-    words += ["bernoulli --epsilon 4 --seed 3 --iterations 300"]
-    if is_declared:
-        schema = {name: {"kind": "numeric", "low": 0, "high": 200} for name in ("dose", "age")}
-        (place / "schema.json").write_text(json.dumps({**schema, "ill": {"kind": "boolean"}}))
-        words += ["--schema schema.json"]
-    _, path = stopped(*words, "--out run", chunks=2)
-    code, out, err = command("resume", path, "--json --quiet")
-    assert (code, err) == (0, "")
-    assert (json.loads(out)["status"], json.loads(out)["ledger"]["fits"]) == ("done", 1)
-    command(*words, "--no-ledger --quiet --out whole")
-    assert same_params("run", "whole")
-
-
 def test_the_bar_begins_where_the_run_goes_on(command, paused):
     _, _, err = command("resume", paused)
     assert "10/400" in err
@@ -242,19 +221,6 @@ def test_files_are_found_from_another_folder(command, place, stopped, monkeypatc
     assert [spend.status for spend in Ledger("book.sqlite").spends()] == ["settled"]
     command(FIT, *options, "--no-ledger --out whole")
     assert same_params("run", "whole")
-
-
-@pytest.mark.thorough
-def test_a_finished_run_gives_its_result_without_a_step(command, place, monkeypatch):
-    command(FIT, BOUNDS, "--iterations 40 --out run")
-    (path,) = (place / "state" / "runs").iterdir()
-    _refuse_steps(monkeypatch)
-    code, out, err = command("resume", path, "--out again")
-    assert (code, err) == (0, "")
-    assert wb.load("run").guarantee.statement() in out
-    assert same_params("run", "again")
-    (spend,) = Ledger().spends()
-    assert (spend.status, spend.result) == ("settled", str(place / "again"))
 
 
 def test_runs_are_listed(command, place, paused):
@@ -387,6 +353,7 @@ def asked_for(*arguments):
         "--seed 9007199254740993 --sampling-rate 1/3 --iterations 2000 --no-average",
         ("--average --evaluation-public --unit-mean --split-seed 1 --evaluation-fraction .5"),
         "--bounds -1:1 --positive=-yes --features 'a b' c --groups x",
+        "--formula 'ill ~ age' --family bernoulli --link probit --unit-id who --max-rows 2",
         "--no-ledger --no-checkpoint --over-cap 'two words' --json --quiet",
         ("--option prior_scale=2 prior=normal --model gmm --sampler shuffle --device gpu:1"),
     ],

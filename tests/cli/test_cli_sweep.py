@@ -343,7 +343,6 @@ def test_a_store_that_fails_is_one_line(command, public, monkeypatch):
 @pytest.mark.parametrize(
     ("options", "line"),
     [
-        ("--max-lanes 0", "max_lanes=0: must be a whole number of at least 1."),
         ("--workers 0", "workers=0: must be a whole number of at least 1 and at most 1024."),
         ("--workers two", "argument --workers: 'two' is not a number."),
         (
@@ -356,13 +355,8 @@ def test_a_store_that_fails_is_one_line(command, public, monkeypatch):
             "--scheduler here",
             "scheduler='here': cannot be reached (missing port number in address 'here').",
         ),
-        (
-            "--accept-total-epsilon -1",
-            "accept_total_epsilon=-1: must be a finite number greater than 0.",
-        ),
         ("--store /no/such/fits.sqlite", "store='/no/such/fits.sqlite': cannot be used"),
         ("--out /dev/null/out", "out='/dev/null/out': cannot write there"),
-        ("--colour", "unrecognized arguments: --colour"),
     ],
 )
 def test_an_unusable_option_is_named_with_its_value(command, public, no_steps, options, line):

@@ -49,14 +49,7 @@ def test_evaluation_records_of_breast_cancer_are_public(breast_cancer):
     assert breast_cancer.evaluation_label == "public data"
 
 
-@pytest.mark.thorough
-def test_every_embedded_name_loads_and_is_described():
-    for name in wb.data.names():
-        assert wb.data.load(name).name == name
-        assert wb.data.describe(name).endswith(".")
-
-
-@pytest.mark.parametrize("function", [wb.data.load, wb.data.describe])
+@pytest.mark.parametrize("function", [wb.data.load, wb.data.describe, wb.data.info])
 def test_unknown_name_offers_the_nearest(function):
     with pytest.raises(
         ArgumentError, match=r"^data='brest_cancer': unknown name; did you mean 'breast_cancer'"
@@ -141,11 +134,6 @@ def test_nothing_is_downloaded_to_tell_of_a_set(served):
     for name in wb.data.all_names():
         wb.data.info(name)
     assert served[2] == []
-
-
-def test_an_unknown_name_has_no_info():
-    with pytest.raises(ArgumentError, match=r"^data='digit': unknown name; did you mean 'digits'"):
-        wb.data.info("digit")
 
 
 def test_a_path_is_refused_where_none_is_read(tmp_path):

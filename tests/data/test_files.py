@@ -2,7 +2,6 @@
 
 import gzip
 import io
-import pathlib
 import sys
 
 import numpy as np
@@ -13,8 +12,6 @@ import workbench as wb
 from workbench import ArgumentError
 from workbench.data.csv_files import csv_separator, read_csv
 from workbench.data.files import UnreadableFileError
-
-ADULT = pathlib.Path(__file__).parents[2] / "../shared/data/adult.csv.gz"
 
 
 @pytest.fixture
@@ -274,27 +271,6 @@ def test_other_separators_are_refused(options, message):
     assert str(caught.value).startswith(message)
 
 
-@pytest.mark.skipif(not ADULT.is_file(), reason="the shared copy of Adult is not on this machine")
-def test_adult_census_from_its_file():
-    bounds = {
-        "age": (0, 100),
-        "education_num": (1, 16),
-        "capital_gain": (0, 100_000),
-        "capital_loss": (0, 5000),
-        "hours_per_week": (0, 100),
-    }
-    dataset = wb.data.from_csv(
-        ADULT, target="income", classes=["<=50K", ">50K"], bounds=bounds, features=list(bounds)
-    )
-    assert dataset.name == "adult"
-    assert dataset.classes == ("<=50K", ">50K")
-    assert dataset.num_train + dataset.num_evaluation > 30_000
-    assert dataset.train[0].shape == (dataset.num_train, 5)
-    # about a quarter earned more than 50,000 dollars
-    assert 0.2 < dataset.train[1].mean() < 0.3
-    assert np.abs(dataset.train[0]).max() <= 1
-
-
 # --- text in CSV files, Parquet, .npz and files by their suffix -----------------------------------
 
 
@@ -354,11 +330,6 @@ def test_each_byte_that_is_not_utf_8_is_read_by_itself():
     assert table["stadt"].tolist() == ["Köln", "München", "\x81", "Ł"]
 
 
-def test_a_file_without_a_target_is_a_table_without_one(frame, tmp_path):
-    frame[["age", "dose"]].to_csv(tmp_path / "points.csv", index=False)
-    assert wb.data.from_csv(tmp_path / "points.csv", bounds=BOUNDS).arrays == ("x",)
-
-
 def test_parquet_file_gives_the_same_records_as_its_frame(frame, tmp_path):
     pytest.importorskip("pyarrow")
     file = tmp_path / "table.parquet"
@@ -385,20 +356,6 @@ def refused_by(function, path, reason, **options):
     assert repr(str(path)) in str(caught.value)
     assert reason in str(caught.value)
     assert "\n" not in str(caught.value)
-
-
-def test_arrays_of_an_npz_become_a_table(frame, tmp_path):
-    file = tmp_path / "table.npz"
-    np.savez(file, x=frame[["age", "dose"]], y=frame["ill"])
-    dataset = wb.data.from_npz(file, bounds=(0, 100))
-    assert (dataset.name, dataset.arrays) == ("table", ("x", "y"))
-    assert dataset.num_train + dataset.num_evaluation == 60
-
-
-def test_an_npz_may_hold_groups(tmp_path):
-    np.savez(tmp_path / "table.npz", x=np.ones((20, 1)), group=[1, 2] * 10, y=[0, 1] * 10)
-    dataset = wb.data.from_npz(tmp_path / "table.npz", bounds=(0, 1), groups=[1, 2, 3])
-    assert dataset.arrays == ("x", "group", "y")
 
 
 def test_an_npz_may_hold_its_own_evaluation_records(tmp_path):

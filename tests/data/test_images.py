@@ -84,8 +84,6 @@ def test_declared_classes_do_not_depend_on_the_labels():
         ("evaluation labels", "(40,)", (IMAGES, LABELS), {"evaluation": (IMAGES[:3], LABELS)}),
         ("images", "'ndarray'", (IMAGES[:1],), {"evaluation": (IMAGES,)}),
         ("images", "'ndarray'", (IMAGES,), {"evaluation": (IMAGES[:0],)}),
-        ("evaluation_fraction", "1", (IMAGES,), {"evaluation_fraction": 1}),
-        ("split_seed", "-1", (IMAGES,), {"split_seed": -1}),
     ],
 )
 def test_images_that_cannot_be_used_are_named(argument, shown, arguments, options):

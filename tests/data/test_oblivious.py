@@ -328,22 +328,6 @@ def test_samples_from_the_file_are_uniform(which, monkeypatch):
     assert uniformity.even_pairs(tally)
 
 
-@pytest.mark.parametrize(
-    "sampler", some_of(["poisson", "random_allocation", "without_replacement"], 3)
-)
-@pytest.mark.thorough
-def test_a_fit_read_obliviously_is_the_fit_from_memory(sampler):
-    packed()
-    plan = {**PLAN, "sampler": sampler, "seed": 4, "iterations": 30}
-    one, other = (
-        wb.fit("logistic", opened(reading=reading), **grouped(plan))
-        for reading in ("memory", "oblivious")
-    )
-    assert one.status == other.status == "done"
-    for name, value in one.params.items():
-        np.testing.assert_array_equal(value, other.params[name])
-
-
 # --- overflow -------------------------------------------------------------------------------------
 
 

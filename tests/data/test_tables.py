@@ -136,11 +136,6 @@ def test_only_a_data_frame_will_do(table):
     assert repr(type(table).__name__) in refused("frame", table)
 
 
-@pytest.mark.parametrize("fraction", [1, -0.1, float("nan"), "half"])
-def test_evaluation_fraction_must_be_from_zero_to_below_one(frame, fraction):
-    assert repr(fraction) in refused("evaluation_fraction", frame, evaluation_fraction=fraction)
-
-
 def test_a_fraction_of_zero_keeps_all_rows_for_training(frame):
     options = {"target": "ill", "bounds": (0, 200)}
     data, asked_for_none = (wb.data.from_frame(frame, **options, **none) for none in NO_EVALUATION)
@@ -152,33 +147,11 @@ def test_a_fraction_of_zero_keeps_all_rows_for_training(frame):
     )
 
 
-@pytest.mark.parametrize("fraction", [1e-9, 1 - 1e-9])
-def test_each_side_of_the_split_needs_records(frame, fraction):
-    assert "too few records on one side" in refused(
-        "evaluation_fraction", frame, evaluation_fraction=fraction
-    )
-
-
-@pytest.mark.parametrize("seed", [-1, 1.5, "a"])
-def test_split_seed_must_be_a_whole_number(frame, seed):
-    assert repr(seed) in refused("split_seed", frame, split_seed=seed)
-
-
 def test_a_feature_may_not_be_chosen_twice(frame):
     refused("features", frame.assign(extra=1.0), features=["age", "age", "dose"])
 
 
 # --- what is declared -----------------------------------------------------------------------------
-
-
-def test_a_changed_row_changes_one_record(frame):
-    changed = frame.copy()
-    changed.loc[3, "age"] = 1e4
-    before, after = (
-        wb.data.from_frame(table[:50], target="ill", evaluation=frame[50:], bounds=BOUNDS)
-        for table in (frame, changed)
-    )
-    assert np.any(before.train[0] != after.train[0], axis=1).sum() == 1
 
 
 def test_columns_must_be_declared(frame):
@@ -226,13 +199,6 @@ def test_a_label_that_is_no_column_is_named(frame, label):
 @pytest.mark.parametrize("features", ["age", 3])
 def test_features_must_be_a_list(frame, features):
     assert "list of column names" in refused("features", frame, features=features)
-
-
-def test_dates_are_refused_with_the_name_of_their_column(frame):
-    dated = frame.assign(admitted=pd.Timestamp("2020-01-01"))
-    assert "does not have plain numbers" in refused(
-        "admitted", dated, bounds={**BOUNDS, "admitted": (0, 1)}
-    )
 
 
 @pytest.mark.parametrize("bounds", [np.zeros((3, 2)), {"age": np.arange(3.0), "dose": (0, 5)}])
@@ -299,12 +265,6 @@ def test_a_column_of_the_schema_must_be_in_the_table(patients):
     refused("sex", patients, bounds=None, schema={"sex": ["f"]})
 
 
-def test_text_without_a_schema_says_what_to_do(patients):
-    assert "declare its categories in schema=" in refused(
-        "sex", patients, bounds=(0, 1), features=["sex"]
-    )
-
-
 def test_schema_takes_the_place_of_bounds(frame):
     assert "use one of the two" in refused("schema", frame, schema=SCHEMA)
 
@@ -337,12 +297,6 @@ def test_groups_become_an_array_beside_their_public_features(patients):
     assert (dataset.group_name, dataset.groups) == ("ward", ("east", "west", "north", "3"))
     assert dataset.group_features.tolist() == [[1, 0.5], [1, -2], [1, 7], [1, 0]]
     assert set(np.concatenate([dataset.train[1], dataset.evaluation[1]])) == {0, 1, 3}
-
-
-def test_groups_without_features_have_an_intercept(patients):
-    dataset = wb.data.from_frame(patients, schema=SCHEMA, group="ward", groups=["west", "east", 3])
-    assert dataset.arrays == ("x", "group")
-    assert dataset.group_feature_names == ("intercept",)
 
 
 def test_the_group_is_no_feature_by_default(frame):
@@ -513,8 +467,6 @@ def test_all_rows_can_be_training_records(frame):
         frame[["age", "dose"]].to_numpy(), frame.ill, bounds=(0, 100), evaluation=False
     )
     assert same.num_train == 60
-    with pytest.raises(ArgumentError, match=r"^frame=1: rows are too few: it needs at least 2"):
-        wb.data.from_frame(frame[:1], target="ill", bounds=BOUNDS, evaluation=False)
 
 
 def test_all_units_can_be_training_units(frame):
@@ -582,25 +534,6 @@ def wards(**row):
         }
     )
     return pd.concat([known, pd.DataFrame([ROW | row])], ignore_index=True)
-
-
-@pytest.mark.parametrize(
-    "row", [{"ill": "8675309"}, {"ward": "8675309"}, {"age": np.nan}, {"ill": None}]
-)
-def test_what_is_not_foreseen_is_an_error_of_whoever_reads_the_table(row, monkeypatch, tmp_path):
-    """It comes before there is a data set that could be fitted, so nothing is spent. It shows no
-    cell.
-    """
-    monkeypatch.setenv("WORKBENCH_STATE", str(tmp_path))
-    schema = {"age": (0, 100), "ward": ["a", "b"]}
-    assert (
-        wb.data.from_frame(wards(), target="ill", classes=["no", "yes"], schema=schema).num_train
-        > 0
-    )
-    with pytest.raises(ArgumentError) as refused:
-        wb.data.from_frame(wards(**row), target="ill", classes=["no", "yes"], schema=schema)
-    assert "8675309" not in str(refused.value)
-    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize(

@@ -50,14 +50,6 @@ def test_what_follows_c_takes_the_adapted_one(done):
     assert step_noise(done) == pytest.approx(noise * done.gradient_norms.clip)
 
 
-@pytest.mark.thorough
-def test_it_is_kept_in_files(done, tmp_path):
-    done.save(tmp_path)
-    again = wb.load(tmp_path)
-    assert again.gradient_norms == done.gradient_norms
-    assert again.guarantee == done.guarantee
-
-
 def test_the_plan_costs_what_a_plan_with_one_c_costs():
     plans = [
         prepare("logistic", "breast_cancer", clip=clip, **SMALL).plan for clip in (1.0, "auto")

@@ -26,8 +26,6 @@ from workbench.models import registry
 from workbench.privacy import second_opinion
 from workbench.privacy.plan import default_delta
 
-NAN, INFINITY = float("nan"), float("inf")
-
 
 def prepare(**changes):
     """A fit of the model that ``done`` has checked."""
@@ -41,21 +39,12 @@ def prepare(**changes):
 @pytest.mark.parametrize(
     ("argument", "value"),
     [
-        *(("epsilon", value) for value in (-1, 0, NAN, INFINITY, "x", True, None)),
-        *(("delta", value) for value in (0, 1, -0.1, NAN, "1e-5")),
-        *(("sampling_rate", value) for value in (0, 1.5, NAN, "all")),
-        *(("iterations", value) for value in (0, 2.5, -3, INFINITY, True, 2**31)),
-        *(("clip", value) for value in (0, -1, INFINITY)),
-        *(("seed", value) for value in (-1, 0.5, "abc")),
-        *(("draws", value) for value in (1, 2.5)),
-        *(("learning_rate", value) for value in (0, -1, NAN)),
-        *(("num_records", value) for value in (1, 10.5)),
-        *(("batch_size", value) for value in (0, 2.5, 700, "all")),
+        ("epsilon", None),
+        ("epsilon", 1e300),
+        ("iterations", 2**31),
+        ("draws", 1),
+        ("batch_size", 700),
         ("relation", "replace_one"),
-        ("sampler", "bernoulli"),
-        ("estimator", "exact"),
-        ("strategy", "ghost"),
-        ("microbatch_size", 0),
         ("model", "logistik"),
         ("model", 3),
         ("data", "brest_cancer"),
@@ -87,14 +76,6 @@ def test_learning_rate_belongs_to_the_optimizer_that_was_given():
 def test_fit_refuses_as_prepare_does():
     with pytest.raises(ArgumentError, match=r"^epsilon=-1: "):
         wb.fit("logistic", "breast_cancer", epsilon=-1)
-
-
-@pytest.mark.parametrize("epsilon", [100.1, 1000.0, 1e300])
-def test_an_epsilon_above_the_limit_is_named(epsilon):
-    with pytest.raises(ArgumentError) as caught:
-        prepare(epsilon=epsilon)
-    assert caught.value.argument == "epsilon"
-    assert f"epsilon={epsilon!r}: " in str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -249,19 +230,6 @@ def test_no_step_taken_spends_nothing_and_leaves_the_promise():
     assert (guarantee.steps_taken, guarantee.epsilon_taken, guarantee.epsilon) == (0, 0.0, 1.0)
 
 
-@pytest.mark.thorough
-def test_epsilon_so_far_never_falls_and_ends_at_the_plan():
-    prepared = prepare(iterations=300, seed=0)
-    epsilon_at = prepared.plan.epsilon_so_far()
-    told = [epsilon_at(step) for step in range(301)]
-    assert told[0] == 0
-    assert told == sorted(told)
-    assert told[-1] <= 1.0
-    assert all(
-        told[step] >= prepared.guarantee(step).epsilon_taken - 1e-3 for step in (1, 7, 100, 299)
-    )
-
-
 def test_a_seeded_result_says_that_its_noise_is_predictable(done):
     assert not done.guarantee.secure_randomness
     assert "who knows the seed (1) can predict the noise" in done.guarantee.caveats[0]
@@ -271,22 +239,6 @@ def test_a_secret_result_speaks_of_no_seed(secret):
     guarantee = secret[1].guarantee
     assert guarantee.secure_randomness
     assert "seed" not in guarantee.statement()
-
-
-@pytest.mark.thorough
-def test_same_seed_gives_the_same_result(done):
-    again = wb.fit("logistic", "breast_cancer", epsilon=1.0, iterations=300, seed=1)
-    for name, value in done.params.items():
-        assert np.array_equal(again.params[name], value)
-    assert np.array_equal(again.draws["weights"], done.draws["weights"])
-    assert again.metrics == done.metrics
-    assert again.guarantee == done.guarantee
-
-
-@pytest.mark.thorough
-def test_another_seed_gives_another_result(done):
-    other = wb.fit("logistic", "breast_cancer", epsilon=1.0, iterations=300, seed=2)
-    assert not np.any(other.params["weights_loc"] == done.params["weights_loc"])
 
 
 @pytest.mark.thorough
@@ -449,31 +401,6 @@ def test_a_fit_runs_once(secret):
 def stop_after(chunks):
     asked = iter(range(chunks))
     return lambda: next(asked, None) is None
-
-
-@pytest.mark.thorough
-def test_a_cancelled_fit_goes_on_to_where_it_would_have_ended(done):
-    prepared = prepare(iterations=300, seed=1)
-    first = list(prepared.run(stop_after(3)))
-    assert (first[-1].status, prepared.can_resume) == ("cancelled", True)
-    partial = prepared.result()
-    rest = list(prepared.run())
-    assert (rest[0].step, rest[-1].status, rest[-1].step) == (first[-1].step, "done", 300)
-    assert rest[0].seconds >= first[-1].seconds
-    result = prepared.result()
-    assert (
-        partial.guarantee.epsilon_taken
-        < result.guarantee.epsilon_taken
-        <= result.guarantee.epsilon
-        == 1.0
-    )
-    for name, value in done.params.items():
-        np.testing.assert_array_equal(result.params[name], value)
-    steps = [point.step for point in result.history]
-    assert steps == sorted(set(steps))
-    assert not prepared.can_resume
-    with pytest.raises(RuntimeError, match="prepare another one"):
-        next(prepared.run())
 
 
 def test_another_fit_of_the_same_plan_has_noise_of_its_own_and_compiles_nothing(
@@ -737,17 +664,6 @@ def test_what_is_kept_of_a_fit_holds_no_records_keys_models_or_results(private_f
     assert len(program_cache._programs) >= 4
 
 
-@pytest.mark.thorough
-def test_another_fit_with_the_same_seed_is_the_same(done):
-    first = prepare(iterations=300, seed=1)
-    list(first.run())
-    second = first.again()
-    list(second.run())
-    for name, value in done.params.items():
-        np.testing.assert_array_equal(second.result().params[name], value)
-    assert second.result().metrics == first.result().metrics == done.metrics
-
-
 def test_a_fit_that_was_interrupted_within_a_step_does_not_go_on(monkeypatch):
     prepared = prepare(iterations=300)
 
@@ -903,52 +819,6 @@ def mean_auc(epsilon, seeds):
 @pytest.mark.parametrize(("epsilon", "least"), [(8.0, 0.98), (1.0, 0.96)])
 def test_auc_on_breast_cancer_five_seeds(epsilon, least):
     assert mean_auc(epsilon, range(5)) > least
-
-
-@pytest.mark.thorough
-def test_a_model_with_networks_and_local_latents_is_fitted_saved_and_read(tmp_path):
-    """A variational auto-encoder: no global latents, so its posterior is empty and its networks are
-    the parameters.
-    """
-
-    def dense(name, inputs, outputs, x):
-        kernel = numpyro.param(
-            name, lambda key: {"kernel": 0.1 * jax.random.normal(key, (inputs, outputs))}
-        )
-        return x @ kernel["kernel"]
-
-    def model(x, y, num_records=None):
-        with numpyro.plate("records", num_records, subsample_size=len(x)):
-            code = numpyro.sample("code", dist.Normal(0, 1).expand([2]).to_event(1))
-            numpyro.sample(
-                "x", dist.Normal(dense("decoder", 2, x.shape[-1], code), 0.5).to_event(1), obs=x
-            )
-
-    def guide(x, y, num_records=None):
-        with numpyro.plate("records", num_records, subsample_size=len(x)):
-            numpyro.sample(
-                "code", dist.Normal(dense("encoder", x.shape[-1], 2, x), 0.5).to_event(1)
-            )
-
-    autoencoder = wb.models.Model("autoencoder", "A linear auto-encoder.", model, guide=guide)
-    result = wb.fit(
-        autoencoder,
-        "breast_cancer",
-        epsilon=1.0,
-        iterations=20,
-        training=wb.Training(average=True),
-        execution=wb.Execution(microbatch_size=30),
-    )
-    assert result.status == "done"
-    assert set(result.metrics) == {"elbo"}
-    assert result.params["decoder['kernel']"].shape == (2, 30)
-    assert len(result.summary()) == 0
-    result.save(tmp_path / "run")
-    again = wb.load(tmp_path / "run")
-    np.testing.assert_array_equal(
-        again.params["encoder['kernel']"], result.params["encoder['kernel']"]
-    )
-    assert "autoencoder" in (tmp_path / "run" / "report.html").read_text()
 
 
 @pytest.mark.usefixtures("made_up_steps")

@@ -64,9 +64,7 @@ def in_memory(**options):
 
 
 def opened(reading, name="t"):
-    return wb.data.open(
-        f"{name}.wbr", key_file="k", reading=reading, memory=1 / 64, unit="patient"
-    )
+    return wb.data.open(f"{name}.wbr", key_file="k", reading=reading, memory=1 / 64, unit="patient")
 
 
 def same(one, other):
@@ -102,18 +100,6 @@ def test_a_fit_from_the_file_is_the_fit_from_memory(sampler, mean, one_stratum, 
         assert ("observer of the storage" in promised.statement()) == (reading != "direct")
         if reading != "oblivious":  # which is charged for cells that might overflow
             assert dataclasses.replace(promised, against_storage=False) == known.guarantee
-
-
-@pytest.mark.thorough
-def test_where_one_row_of_each_is_used_nothing_is_changed():
-    packed(max_rows=1)
-    plan = {**PLAN, "seed": 1, "ledger": False}
-    same(
-        *(
-            wb.fit("logistic", data, **grouped(plan))
-            for data in (in_memory(max_rows=1), opened("oblivious"))
-        )
-    )
 
 
 @pytest.mark.thorough

@@ -131,19 +131,6 @@ def test_a_saved_result_keeps_both(fitted, tmp_path):
 
 
 @pytest.mark.thorough
-def test_a_fit_of_a_sweep_has_the_same_as_a_single_one(fitted):
-    found = wb.sweep(
-        "logistic", "breast_cancer", epsilons=[2.0, 4.0], iterations=[60], seeds=[4]
-    ).fit(0)
-    assert found.posterior_kind == "noise-aware"
-    single = wb.fit("logistic", "breast_cancer", epsilon=2.0, iterations=60, seed=4)
-    np.testing.assert_allclose(
-        found.draws["weights"].std(0), single.draws["weights"].std(0), rtol=0.25
-    )
-    np.testing.assert_allclose(found.params["weights_loc"], single.params["weights_loc"], atol=1e-4)
-
-
-@pytest.mark.thorough
 def test_a_repetition_begins_without_moments():
     prepared = wb.prepare("logistic", "breast_cancer", **grouped(SETTINGS))
     for _ in prepared.run():

@@ -126,15 +126,6 @@ def test_a_fit_that_is_to_be_entered_nowhere_is_not(private_data, state):
     assert not Ledger().path.exists()
 
 
-@pytest.mark.thorough
-def test_a_ledger_of_ones_own(private_data, state, tmp_path):
-    fit(private_data, iterations=50, ledger=tmp_path / "own.sqlite")
-    assert len(Ledger(tmp_path / "own.sqlite").spends()) == 1
-    assert not Ledger().path.exists()
-    with pytest.raises(ArgumentError, match="ledger=7"):
-        fit(private_data, ledger=7)
-
-
 def test_a_fit_above_the_cap_takes_no_step(private_data, state):
     fit(private_data, iterations=50)
     Ledger().set_cap("clinic", 1.2, 1e-4, why="a test")
@@ -417,18 +408,6 @@ def test_a_checkpoint_of_another_plan_is_refused(private_data, state, change):
 
 
 @pytest.mark.thorough
-def test_a_checkpoint_of_another_version_is_refused(private_data, state, monkeypatch):
-    _, folder = stopped(private_data, after=20)
-    with monkeypatch.context() as patched:
-        patched.setattr(digests, "__version__", "99")
-        with pytest.raises(ArgumentError, match="another plan, version"):
-            wb.resume(folder, data=private_data)
-    rewritten(folder, format=99)
-    with pytest.raises(ArgumentError, match="must be a checkpoint of format"):
-        wb.resume(folder, data=private_data)
-
-
-@pytest.mark.thorough
 def test_steps_that_may_have_been_seen_are_repeated_on_processors_that_repeat_exactly_alone(
     private_data, state, monkeypatch
 ):
@@ -515,17 +494,6 @@ def test_finished_runs_are_bounded_in_number(private_data, state, monkeypatch):
     assert len(kept) == 2
     assert folders[-1] in kept
     assert [run.is_finished for run in resuming.saved_runs()] == [True, True]
-
-
-@pytest.mark.thorough
-def test_checkpoints_go_where_they_are_told(private_data, state, tmp_path):
-    _, folder = stopped(private_data, after=20, checkpoint=tmp_path / "mine")
-    assert folder == tmp_path / "mine"
-    assert not checkpoints.runs().exists()
-    _, folder = stopped(private_data, after=20, checkpoint=False)
-    assert folder is None
-    with pytest.raises(ArgumentError, match="checkpoint=3"):
-        fit(private_data, checkpoint=3)
 
 
 @pytest.mark.thorough

@@ -80,14 +80,6 @@ def test_the_promise_is_to_patients(fitted):
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("sampler", ["without_replacement", "shuffle"])
-def test_other_samplers_draw_patients_too(sampler):
-    result = fit(patients(), sampler=sampler)
-    assert result.status == "done"
-    assert result.guarantee.max_rows == 5
-
-
-@pytest.mark.thorough
 def test_one_row_each_is_what_it_was():
     """Where every patient has one row, the steps are those of rows, up to the order in which they
     lie.
@@ -100,18 +92,6 @@ def test_one_row_each_is_what_it_was():
     plain = dataclasses.replace(alone, units=None, unit="training record")
     for name, value in fit(alone).params.items():
         np.testing.assert_allclose(value, fit(plain).params[name], rtol=1e-4, atol=1e-5)
-
-
-@pytest.mark.thorough
-def test_a_stopped_fit_ends_where_it_would_have_ended(fitted):
-    prepared = fits.prepare("logistic", patients(), ledger=False, **SETTINGS)
-    steps = [0]
-    for snapshot in prepared.run(lambda: steps[-1] >= 10):
-        steps.append(snapshot.step)
-    folder = prepared.run_log.folder
-    resumed = wb.resume(folder, data=patients())
-    for name, value in fitted.params.items():
-        np.testing.assert_array_equal(value, resumed.params[name])
 
 
 @pytest.mark.thorough
@@ -170,18 +150,6 @@ def test_fingerprints_tell_units_apart():
         fits.prepare("logistic", each, ledger=False, **SETTINGS).spec.fingerprint for each in data
     }
     assert len(fingerprints) == 4
-
-
-@pytest.mark.thorough
-def test_a_saved_result_keeps_its_unit(fitted, tmp_path):
-    fitted.save(tmp_path / "result")
-    again = (
-        wb.load(tmp_path / "result")
-        if hasattr(wb, "load")
-        else wb.results.load(tmp_path / "result")
-    )
-    assert again.guarantee.max_rows == 5
-    assert "patient" in again.guarantee.headline()
 
 
 @pytest.mark.parametrize("sampler", ["poisson", "without_replacement"])

@@ -10,8 +10,6 @@ import pytest
 import statsmodels.formula.api as smf
 
 import workbench as wb
-from tests.conftest import some_of
-from tests.formula.noiseless import without_privacy
 from workbench.data import Schema
 from workbench.formula.design import DesignWarning, design_of
 from workbench.formula.parsing import parse
@@ -175,26 +173,6 @@ def test_default_priors_allow_what_is_plausible(right, truth, basis):
     model = wb.models.formula(f"y ~ {right}", schema=schema | {"y": (0, 20)}, basis=basis)
     error = np.sqrt(np.mean((_map(model, frame, 1.0) - expected) ** 2))
     assert (error < 0.15) == (basis == "orthogonal")
-
-
-@pytest.mark.thorough
-@pytest.mark.parametrize(
-    "right", some_of(["x + I(x**2)", "poly(x, 2, raw=True)", "x + I(x**2) + I(x**3)"], 1)
-)
-def test_a_fit_of_years_is_that_of_statsmodels(right):
-    frame, schema = made((1990, 2020), rows=2000)
-    frame["y"] = (
-        10 + 5 * ((frame["x"] - 2005) / 15) ** 2 + np.random.default_rng(2).normal(0, 1, 2000)
-    )
-    result = without_privacy(
-        f"y ~ {right}", frame, family="gaussian", schema=schema | {"y": (0, 20)}
-    )
-    known = smf.ols(f"y ~ {RIGHTS[right] or right}", frame).fit(method="qr")
-    at = pd.DataFrame({"x": [1990.0, 2005.0, 2020.0]})
-    error = known.get_prediction(at).se_mean
-    found = result.effects("x", [1990, 2005, 2020]).table["mean"]
-    assert (np.abs(found - known.predict(at).to_numpy()) / error).max() < 0.5
-    assert found.to_numpy() == pytest.approx([15, 10, 15], abs=0.3)
 
 
 def test_powers_that_double_precision_cannot_tell_apart_are_announced():

@@ -47,12 +47,6 @@ def counts(x, y=None):
         numpyro.sample("y", dist.Poisson(jnp.exp(x @ weights)), obs=y)
 
 
-def classes(x, y=None):
-    weights = numpyro.sample("weights", dist.Normal(0, 1).expand([x.shape[-1], 2]).to_event(2))
-    with numpyro.plate("records", len(x)):
-        numpyro.sample("y", dist.Categorical(logits=x @ weights), obs=y)
-
-
 def logistic(x, y=None):
     probit(x, y)
 
@@ -197,28 +191,6 @@ def test_a_function_fits_as_the_registered_model_does():
     wb.models.register("probit", probit)
     again = fits.prepare("probit", "breast_cancer", **FEW)
     assert prepared.spec.program_key(prepared.plan) == again.spec.program_key(again.plan)
-
-
-@pytest.mark.parametrize(
-    ("model", "data", "shape"),
-    [
-        pytest.param(probit, "breast_cancer", (), marks=pytest.mark.thorough),
-        pytest.param(
-            functools.partial(by_group, prior_scale=2.0),
-            "hierarchical",
-            (),
-            marks=pytest.mark.thorough,
-        ),
-        pytest.param(
-            lambda x, y=None: probit(x, y), "breast_cancer", (), marks=pytest.mark.thorough
-        ),
-        pytest.param(Wide().model, "breast_cancer", (), marks=pytest.mark.thorough),
-        pytest.param(classes, "breast_cancer", (2,), marks=pytest.mark.thorough),
-    ],
-    ids=["function", "partial", "lambda", "method", "classes"],
-)
-def test_a_fit_of_a_function_predicts_and_summarises(model, data, shape):
-    predicts_and_summarises(wb.fit(model, data, **FEW), (wb.data.load(data).num_evaluation, *shape))
 
 
 def predicts_and_summarises(result, shape):

@@ -100,17 +100,6 @@ def test_a_copy_takes_options_and_checks_them(copied):
     assert caught.value.argument == "no_such_option"
 
 
-@pytest.mark.thorough
-@pytest.mark.usefixtures("made_up_steps")
-def test_a_copy_is_fitted_by_the_command(copied, command):
-    name, _ = copied
-    code, out, err = command(
-        "fit", "--model", "./my_copy.py", "--data", DATA[name], *FIT, "--option", OPTION[name]
-    )
-    assert (code, err.count("Traceback")) == (0, 0), err
-    assert "epsilon" in out
-
-
 @pytest.mark.integration
 def test_a_copy_runs_alone(copied):
     """In another process, in a folder that has nothing else, with real steps."""

@@ -170,24 +170,6 @@ def test_a_group_without_records_falls_back_on_its_features():
 
 
 @pytest.mark.thorough
-def test_a_fit_that_learns_the_scale_stays_finite():
-    model_of_gallery = entry(group_scale="learnt", intercept=True)
-    result = wb.fit(
-        model_of_gallery,
-        dataset(),
-        epsilon=1.0,
-        delta=1e-3,
-        iterations=30,
-        seed=0,
-        training=wb.Training(draws=20),
-    )
-    assert result.status == "done"
-    assert {"elbo", "auc", "log_likelihood"} <= set(result.metrics)
-    assert all(np.isfinite(value).all() for value in result.draws.values())
-    assert set(result.draws) == {"mixing", "group_weights", "group_scale"}
-
-
-@pytest.mark.thorough
 @pytest.mark.parametrize("group_guide", [True, False])
 def test_a_fit_with_and_without_a_guide_of_the_groups_predicts(group_guide):
     records = wb.data.hierarchical(num_records=500, num_evaluation=500, seed=1)

@@ -356,14 +356,6 @@ def bayesian():
 
 
 @pytest.mark.thorough
-def test_a_bayesian_network_is_fitted(bayesian):
-    assert bayesian.status == "done"
-    assert {"elbo", "accuracy", "log_likelihood"} == set(bayesian.metrics)
-    assert bayesian.metrics["elbo"] < bayesian.metrics["log_likelihood"]
-    assert bayesian.predict().sum(axis=1) == pytest.approx(1, abs=1e-5)
-
-
-@pytest.mark.thorough
 def test_a_summary_has_a_row_for_each_layer_and_not_for_each_weight(bayesian):
     names = {
         "layers_0_weight",
@@ -379,14 +371,6 @@ def test_a_summary_has_a_row_for_each_layer_and_not_for_each_weight(bayesian):
     assert bayesian.summary_table().loc["head_weight_rms", "mean"] == pytest.approx(
         expected, rel=1e-5
     )
-
-
-@pytest.mark.thorough
-def test_a_saved_result_predicts_the_same(bayesian, tmp_path):
-    records = images().evaluation[0]
-    again = wb.load(bayesian.save(tmp_path / "network"))
-    assert again.predict(records) == pytest.approx(bayesian.predict(records), abs=1e-6)
-    assert set(again.summary_table().index) == set(bayesian.summary_table().index)
 
 
 @pytest.mark.usefixtures("made_up_steps")
@@ -430,30 +414,6 @@ def test_the_confusion_of_classes_is_a_picture_of_the_records(bayesian):
     hidden = dataclasses.replace(bayesian, public_records=None)
     with pytest.raises(ArgumentError, match=r"^data=None: give a Dataset"):
         hidden.plot("confusion")
-
-
-@pytest.mark.thorough
-def test_the_command_line_fits_it(command, tmp_path):
-    code, out, _ = command(
-        "fit",
-        "--model",
-        "neural_classifier",
-        "--option",
-        "network=transformer",
-        "--option",
-        "hidden=4",
-        "--data",
-        "tokens",
-        "--epsilon",
-        "1",
-        "--iterations",
-        "2",
-        "--seed",
-        "1",
-        "--json",
-    )
-    assert code == 0
-    assert "accuracy" in out
 
 
 # ---- what it takes and refuses -------------------------------------------------------------------

@@ -65,6 +65,7 @@ DRAWN = {
     "mean_intercept": (0.1, 0.2),
     "hospital_sd": None,
     "sigma": None,
+    "log_shape": (-0.5, 0.2),
     "shape": None,
     "cutpoints": None,
 }
@@ -92,6 +93,8 @@ def fitted():
                     if DRAWN[site]
                     else np.exp(random.normal(-0.5, 0.2, shape))
                 )
+            if "log_shape" in draws:
+                draws["shape"] = np.exp(draws["log_shape"])
             if "cutpoints" in draws:
                 draws["cutpoints"] = np.cumsum(draws["cutpoints"], axis=1) - 1
             kept[name] = dataclasses.replace(done, draws=draws, posterior_kind="noise-aware")

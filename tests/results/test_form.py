@@ -41,7 +41,11 @@ def table():
 
 
 @pytest.fixture(
-    scope="module", params=["done", "table", pytest.param("open", marks=pytest.mark.thorough)]
+    scope="module",
+    params=[
+        "table",
+        *(pytest.param(kind, marks=pytest.mark.thorough) for kind in ("done", "open")),
+    ],
 )
 def folder(request, tmp_path_factory):
     """A saved result, and another one to edit."""

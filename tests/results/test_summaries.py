@@ -24,22 +24,6 @@ def test_summary_has_one_row_a_scalar(table):
     assert sorted(table.index) == sorted(["intercept", *(f"weights[{label}]" for label in LABELS)])
 
 
-def test_mean_and_sd_agree_with_numpy(table, draws):
-    for place, label in enumerate(LABELS):
-        row = table.loc[f"weights[{label}]"]
-        assert row["mean"] == pytest.approx(draws["weights"][:, place].mean(dtype=float), rel=1e-5)
-        assert row["sd"] == pytest.approx(draws["weights"][:, place].std(dtype=float), rel=1e-3)
-
-
-def test_interval_is_the_narrowest_with_its_probability(table, draws):
-    values = np.sort(draws["weights"][:, 0].astype(float))
-    kept = int(np.ceil(0.9 * len(values)))
-    widths = values[kept:] - values[:-kept]
-    low, high = table.loc["weights[age]", ["hdi_90%_low", "hdi_90%_high"]]
-    assert high - low == pytest.approx(widths.min(), rel=0.01)
-    assert np.mean((values >= low) & (values <= high)) == pytest.approx(0.9, abs=0.005)
-
-
 def test_numbers_are_not_rounded(table, draws):
     exact = draws["intercept"].mean(dtype=float)
     assert table.loc["intercept", "mean"] == pytest.approx(exact, rel=1e-5)

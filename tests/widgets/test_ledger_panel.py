@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import workbench as wb
-from tests.conftest import rewrite, some_of
+from tests.conftest import rewrite
 from tests.widget_tree import inside
 from workbench import ArgumentError
 from workbench._numbers import count
@@ -148,21 +148,6 @@ def test_what_is_spent_reserved_and_left_is_said(book, private_data):
     assert "in 3 fits, if their plans were fixed beforehand; 1 fit running" in looked(fit)[0].said
 
 
-@pytest.mark.thorough
-def test_a_fit_over_the_cap_is_told_with_what_would_fit_and_asks_for_a_reason(book, private_data):
-    spend(book, private_data, 1.0)
-    book.set_cap(1, 2.0, 1e-3, why="a test")
-    seen, panel = looked(prepared(private_data, 5.0))
-    assert "is refused" in seen.said
-    assert "would fit" in seen.problems["epsilon"]
-    assert "write why in “reason to exceed the cap”" in seen.problems["epsilon"]
-    assert panel.reason.visible
-    seen, panel = looked(prepared(private_data, 5.0), "the board says so")
-    assert seen.problems == {}
-    assert "keeps your reason" in seen.said
-    assert panel.reason.visible
-
-
 def test_a_reason_that_is_not_needed_any_more_is_taken_away(book, private_data):
     changes = []
     panel = LedgerPanel(lambda: changes.append(1), lambda run: None, lambda: None)
@@ -244,7 +229,7 @@ def test_a_stopped_fit_of_the_same_records_is_offered_and_others_are_not(
     seen, panel = looked(prepared(private_data))
     assert [run.path for run in seen.runs] == [fit.run_log.folder]
     assert f"stopped at step {count(seen.runs[0].step)} of 4\u202f000" in text(panel.runs)
-    assert looked(prepared(private_data), own=fit.run_log.folder)[0].runs == ()
+    assert looked(prepared(private_data), resumable=fit.run_log.folder)[0].runs == ()
 
 
 def test_a_fit_that_a_process_runs_is_not_offered_but_one_whose_process_is_gone(book, private_data):
@@ -279,7 +264,7 @@ def test_the_rest_of_a_fit_that_would_go_over_the_cap_asks_for_a_reason(book, pr
     assert seen.refused == seen.runs != ()
     assert panel.reason.visible
     assert "remaining steps would now exceed the cap" in text(panel.runs)
-    assert looked(prepared(private_data), own=fit.run_log.folder)[0].runs == seen.runs
+    assert looked(prepared(private_data), resumable=fit.run_log.folder)[0].runs == seen.runs
 
 
 def test_of_many_stopped_fits_the_newest_are_offered(book, private_data):
@@ -374,7 +359,12 @@ def test_a_cap_refuses_beforehand_and_a_reason_holds_for_one_fit(book, screens, 
     spend(book, private_data, 1.0)
     book.set_cap(1, 2.0, 1e-3, why="a test")
     screen = screens(data=private_data, epsilon=5.0, iterations=40)
-    assert "epsilon = 5: this fit would raise" in html.unescape(screen.privacy.epsilon.error)
+    told = html.unescape(screen.privacy.epsilon.error)
+    assert "epsilon = 5: this fit would raise" in told
+    assert re.search(r"The same with epsilon=[\d.]+ would fit", told)
+    assert "write why in “reason to exceed the cap”" in told
+    assert "is refused" in text(screen.ledger.view)
+    assert screen.ledger.reason.visible
     fitted(screen)
     assert screen.result is None
     assert "The reason stands above." in screen.live.status.value
@@ -383,6 +373,7 @@ def test_a_cap_refuses_beforehand_and_a_reason_holds_for_one_fit(book, screens, 
     assert "over_cap='the board says so'" in html.unescape(screen.outcome.code.value)
     settled(screen)
     assert screen.privacy.epsilon.error == ""
+    assert "keeps your reason" in text(screen.ledger.view)
     fitted(screen)
     assert screen.result.status == "done"
     assert [(each.rule, each.why) for each in book.spends()] == [
@@ -410,20 +401,6 @@ def test_reading_the_ledger_again_does_not_drop_the_plan_that_is_being_computed(
 
 
 @pytest.mark.thorough
-def test_what_fits_in_the_place_of_a_refused_fit_does(book, screens, private_data):
-    spend(book, private_data, 1.0)
-    book.set_cap(1, 2.0, 1e-3, why="a test")
-    screen = screens(data=private_data, epsilon=5.0, iterations=40)
-    (epsilon,) = re.findall(
-        r"The same with epsilon=([\d.]+) would fit", screen.privacy.epsilon.error
-    )
-    screen.privacy.epsilon.value = epsilon
-    assert "1 more fit like this" in text(settled(screen).ledger.view)
-    assert fitted(screen).result.status == "done"
-    assert book.budget_status(1).used() <= 1
-
-
-@pytest.mark.thorough
 def test_a_reason_for_one_data_set_does_not_hold_for_another(book, screens, private_data):
     spend(book, private_data, 1.0)
     book.set_cap(1, 1.0, 1e-3, why="a test")
@@ -436,26 +413,6 @@ def test_a_reason_for_one_data_set_does_not_hold_for_another(book, screens, priv
     assert not screen.ledger.reason.visible
     screen.data.named.value = private_data.name
     assert settled(screen).ledger.reason.value == ""
-
-
-@pytest.mark.parametrize("kind", some_of([str, books.Ledger]))
-@pytest.mark.thorough
-def test_another_ledger_is_used_and_printed(book, screens, private_data, tmp_path, kind):
-    path = str(tmp_path / "elsewhere.sqlite")
-    screen = fitted(screens(data=private_data, iterations=40, ledger=kind(path)))
-    assert len(books.Ledger(path).spends()) == 1
-    assert book.spends() == []
-    assert f"ledger={path!r}" in html.unescape(screen.outcome.code.value)
-
-
-@pytest.mark.thorough
-def test_a_screen_may_keep_no_ledger(book, screens, private_data):
-    screen = fitted(screens(data=private_data, iterations=40, ledger=False))
-    assert screen.result.status == "done"
-    assert "not recorded in a ledger" in text(screen.ledger.view)
-    assert "ledger=False" in screen.outcome.code.value
-    assert result_words(screen.result) == ""
-    assert not book.path.exists()
 
 
 def test_what_is_no_ledger_is_refused(private_data):

@@ -139,7 +139,7 @@ def test_a_file_that_cannot_be_made_says_why(panel, monkeypatch):
     assert "disk &lt;full&gt;" in panel.link.value
 
 
-def test_a_result_is_saved_where_the_user_says(panel, tmp_path, done):
+def test_a_result_is_saved_where_the_user_says(panel, tmp_path, done, quick_report):
     panel.folder.value = str(tmp_path / "mine")
     panel.save.click()
     assert str(tmp_path / "mine") in panel.saved.value
@@ -167,7 +167,7 @@ def test_one_button_writes_a_release_to_check(panel, tmp_path, done):
 
 
 @pytest.mark.thorough
-def test_a_folder_that_cannot_be_written_is_told_beside_its_field(panel, tmp_path):
+def test_a_folder_that_cannot_be_written_is_told_beside_its_field(panel, tmp_path, quick_report):
     (tmp_path / "file").write_text("")
     for text, words in (
         (str(tmp_path / "file/below"), "cannot write there"),
@@ -181,7 +181,7 @@ def test_a_folder_that_cannot_be_written_is_told_beside_its_field(panel, tmp_pat
     assert panel.folder.error == ""
 
 
-def test_a_new_fit_takes_everything_away(panel):
+def test_a_new_fit_takes_everything_away(panel, quick_report):
     panel.make.click()
     assert panel._files.wait(PATIENCE)
     panel.clear()
