@@ -292,7 +292,7 @@ def test_intervals_are_those_of_each_records_expected_response(fitted):
 def test_effects_show_themselves(fitted):
     result = fitted("poisson")
     effect, difference = result.effects("age"), result.comparisons("ward")
-    assert "Expected response (covered) at ward=a, days=1, hospital=(typical group)." in repr(
+    assert "Expected visits (covered) at ward=a, days=1, hospital=(typical group)." in repr(
         effect
     )
     assert "<table" in effect._repr_html_()

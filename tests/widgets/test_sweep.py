@@ -214,8 +214,8 @@ def test_what_only_the_records_tell_is_explained_too(screens, private_data, tmp_
 
 @pytest.mark.thorough
 def test_fits_that_cannot_be_run_are_told_before_the_others_start(screens):
-    screen = settle(screens(epsilons=(1, 100), seeds=1, iterations=(1,)))
-    assert "1 fit cannot run with these settings: epsilon=100.0" in text(screen.spending.view)
+    screen = settle(screens(epsilons=(1, 1e-14), seeds=1, iterations=(1,)))
+    assert "1 fit cannot run with these settings: epsilon=1e-14" in text(screen.spending.view)
     assert buttons(screen) == [True, False, False]
 
 
