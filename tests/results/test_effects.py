@@ -84,7 +84,9 @@ def fitted():
             model = wb.models.formula(formula, family=family, schema=SCHEMA, **extras)
             data = model.dataset(FRAME, evaluation_is_public=public)
             with fakes.installed():
-                done = wb.fit(model, data, epsilon=5.0, delta=1e-4, iterations=5, seed=1)
+                done = wb.fit(
+                    model, data, epsilon=5.0, delta=1e-4, iterations=5, seed=1, ledger=False
+                )
             random, draws = np.random.default_rng(0), {}
             for site, old in done.draws.items():
                 shape = (DRAWS, *old.shape[1:])
@@ -292,9 +294,7 @@ def test_intervals_are_those_of_each_records_expected_response(fitted):
 def test_effects_show_themselves(fitted):
     result = fitted("poisson")
     effect, difference = result.effects("age"), result.comparisons("ward")
-    assert "Expected visits (covered) at ward=a, days=1, hospital=(typical group)." in repr(
-        effect
-    )
+    assert "Expected visits (covered) at ward=a, days=1, hospital=(typical group)." in repr(effect)
     assert "<table" in effect._repr_html_()
     assert repr(difference).startswith("  ") or "share above 0" in repr(difference)
     for figure in (effect.plot(), difference.plot(), fitted("cumulative").effects("age").plot()):
