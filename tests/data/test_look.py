@@ -66,12 +66,26 @@ def test_scales_hold_most_of_a_column_and_not_much_else(kind, deviation):
     values = column(kind)
     bounds = {"income": (0, 1e6), "zeros": (0, 1e6), "heavy": (-1e4, 1e4)}.get(kind, (0, 1000))
     scale = looked(values, bounds, deviation).scale("x")
+    if (kind, deviation) == ("zeros", 100.0):  # which hides whether a tenth are not 0
+        assert scale is None
+        return
     inside = np.mean((scale.low <= values) & (values <= scale.high))
     assert inside > 0.93
     middle = np.quantile(values, 0.995) - np.quantile(values, 0.005)
     leaf = (bounds[1] - bounds[0]) / 2**14
     assert scale.high - scale.low < 6 * middle + 20 * leaf  # a clump may be at the median
     assert abs(scale.beyond - (1 - inside)) < 0.06
+
+
+def test_the_end_of_a_scale_is_not_between_most_records_and_few_others_far_away():
+    """Of 5000 records, some are 0 and some near 700. Bounds between them would leave those out."""
+    for share in (0.03, 0.05, 0.06, 0.08, 0.12):
+        few = np.random.default_rng(0).random(5000) < share
+        values = np.where(few, 700 + 30 * np.random.default_rng(1).normal(size=5000), 0.0)
+        scales = [looked(values, (0, 1000), 60.0, seed).scale("x") for seed in range(60)]
+        ends = np.array([scale.high for scale in scales if scale is not None])
+        assert np.sum(ends < 600) <= 2
+    assert len(ends) > 40
 
 
 @pytest.mark.parametrize("kind", some_of(["income", "heavy", "clumps", "zeros"]))

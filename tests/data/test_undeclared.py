@@ -113,6 +113,21 @@ def test_learned_ranges_hold_the_column_and_its_scale_is_found_in_them(kind, tmp
         assert column.low >= (-1.0 if kind == "zeros" else 0.0)
 
 
+@pytest.mark.parametrize("rest", [1.0, 3000.0, -3000.0])
+def test_a_range_does_not_end_between_most_records_and_few_others(rest):
+    """One in twenty is not 0, which noise may hide. Then -1 to 1 keeps them apart from the zeros; a
+    range that ended anywhere between, as of a tail, would leave them out.
+    """
+    values = np.where(np.arange(5000) % 20 == 0, rest, 0.0)
+    misses = 0
+    for seed in range(20):
+        seen = wb.look(pd.DataFrame({"x": values}), epsilon=0.3, seed=seed, ledger=False)
+        column = seen.schema.columns["x"]
+        is_kept = column.low <= rest <= column.high
+        misses += not is_kept and (column.low, column.high) != (-1.0, 1.0)
+    assert misses == 0
+
+
 def test_a_text_of_one_record_is_a_level_no_more_often_than_delta_allows():
     frame = pd.DataFrame({"ward": ["a"] * 300 + ["b"] * 5})
     table = Table(frame, {"ward": str})

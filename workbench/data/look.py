@@ -32,6 +32,7 @@ __all__ = [
     "inside",
     "learned",
     "noise_in_ranks",
+    "outer_leaves",
     "ranks",
     "scales_form",
     "scales_from_dict",
@@ -43,6 +44,7 @@ __all__ = [
 # of the tree's depth: the mean of consistent trees of 8 to 16 levels is .35, the largest .52
 _PREFIX = 0.4
 CERTAIN = 3.0  # standard deviations of that noise that a tail must have
+_IN_GAP = 1.5  # of them, by which no more than one in a hundred gaps is taken for a tail
 _LEAST_TAIL, MOST_TAIL = 0.001, 0.2  # share of the records beyond a quantile that gives a scale
 # standard deviations of a normal column from its median to its scale's bounds; where little noise
 # shows more of the tails, bounds are wider, because a cut biases more than it saves there
@@ -82,6 +84,25 @@ def visible_tail(records: float, error: float) -> float | None:
     """
     tail = max(_LEAST_TAIL, CERTAIN * error / max(records, 1.0))
     return None if records <= 0 or tail > MOST_TAIL else tail
+
+
+def outer_leaves(below: np.ndarray, tail: float, error: float) -> tuple[int, int]:
+    """The leaves of the quantiles ``tail`` and 1 - ``tail``.
+
+    Most records may be in one leaf, as at 0, and the others far away. Where noise hides whether
+    ``tail`` of them are on a side of it, any leaf of the gap could be that side's quantile, so the
+    leaf itself is.
+
+    :param below: ranks, float64[leaves]. :param error: as of ``visible_tail``.
+    """
+    total, counts = below[-1], np.diff(below, prepend=0.0)
+    first, last = np.searchsorted(below, [tail * total, (1 - tail) * total]).tolist()
+    most = int(np.argmax(counts))
+    if counts[most] >= total / 2:
+        hidden = tail * total + _IN_GAP * error
+        first = most if below[most] - counts[most] < hidden else first
+        last = most if total - below[most] < hidden else last
+    return first, last
 
 
 class Scale(NamedTuple):
@@ -289,7 +310,8 @@ class Look:
         tail = visible_tail(total, error)
         if tail is None:
             return None
-        low, median, high = (_at(column, below, level, 0.0) for level in (tail, 0.5, 1 - tail))
+        median = _at(column, below, 0.5, 0.0)
+        low, high = (_middle(column, leaf, len(below)) for leaf in outer_leaves(below, tail, error))
         leaf = (column.high - column.low) / 2**column.depth
         if high - low <= leaf:  # all that shows is in one leaf or two
             return None
@@ -434,8 +456,11 @@ def consistent(values: np.ndarray, depth: int) -> np.ndarray:
 
 def _at(column: Numbers, below: np.ndarray, level: float, shift: float) -> float:
     """The quantile at ``level``, of ranks that are ``shift`` records larger."""
-    leaf = int(np.searchsorted(below, level * below[-1] + shift))
-    return column.low + (column.high - column.low) * (min(leaf, len(below) - 1) + 0.5) / len(below)
+    return _middle(column, int(np.searchsorted(below, level * below[-1] + shift)), len(below))
+
+
+def _middle(column: Numbers, leaf: int, leaves: int) -> float:
+    return column.low + (column.high - column.low) * (min(leaf, leaves - 1) + 0.5) / leaves
 
 
 def _rounded(low: float, high: float) -> tuple[float, float]:

@@ -35,7 +35,15 @@ from workbench._numbers import count
 from workbench.data import preprocessing
 from workbench.data.columns import Boolean, Categorical, Numeric
 from workbench.data.counting import Counting, Levels, tree_of, weighed
-from workbench.data.look import CERTAIN, MOST_TAIL, consistent, noise_in_ranks, ranks, visible_tail
+from workbench.data.look import (
+    CERTAIN,
+    MOST_TAIL,
+    consistent,
+    noise_in_ranks,
+    outer_leaves,
+    ranks,
+    visible_tail,
+)
 from workbench.data.preprocessing import DECLARATION, OTHER, texts_of
 from workbench.data.schema import Schema, columns_of, with_index
 from workbench.data.units import checked_max_rows
@@ -60,6 +68,7 @@ _NOTHING = "(none)"  # the one category of a column of which no text is frequent
 _ALL_OTHERS = Categorical((_NOTHING,), other=True, reference=OTHER)
 MOST_LEVELS = 100  # of a column of text: the most frequent ones
 _TYPES = {"int": int, "float": float, "str": str}
+_ZERO = 2 ** (_BITS - 1)  # the leaf of 0
 _ANYTHING = (-_LARGEST, _LARGEST)
 
 
@@ -400,13 +409,18 @@ def _range_of(
     column: Floats, values: np.ndarray, deviation: float, limits: tuple[float, float]
 ) -> Numeric:
     """Bounds some octaves beyond the outer quantiles of a column of numbers."""
-    below = ranks(consistent(values, _BITS))
-    tail = visible_tail(below[-1], noise_in_ranks(_BITS, deviation))
+    below, error = ranks(consistent(values, _BITS)), noise_in_ranks(_BITS, deviation)
+    tail = visible_tail(below[-1], error)
     low, high = -1.0, 1.0
     if tail is not None:
-        outer = np.searchsorted(below, [tail * below[-1], (1 - tail) * below[-1]])
+        first, last = outer_leaves(below, tail, error)
         room = _ROOM * 2 ** (_BITS - 12)
-        low, high = _edge(int(outer[0]) - room), _edge(int(outer[1]) + 1 + room)
+        if first < last:
+            low, high = _edge(first - room), _edge(last + 1 + room)
+        elif last > _ZERO:  # others may be at 0
+            low, high = 0.0, _edge(last + 1 + room)
+        elif last < _ZERO:  # and beyond it
+            low, high = _edge(first - room), -_edge(first - room)
     low, high = (0.0 if abs(bound) < _SMALLEST else bound for bound in (low, high))
     return _within(low, high, column.whole, limits)
 
