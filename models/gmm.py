@@ -48,6 +48,7 @@ _Covariance = Literal["spherical", "diagonal"]
 _INITIAL_SCALE = 0.1  # of the guide: narrow, so that early steps see a mean rather than the prior
 _START_WIDTH, _START_SCALE = 2.0, 0.5  # of the guide's means and scales, in prior scales
 _SCALED, _UNSCALED = 0.5, 1.0  # prior scales of features that are scaled to [-1, 1], and of others
+_VISIBLE = 300.0  # records times epsilon for each quantity, from which C is adapted
 _VARIANCE_SHAPE = 2.0  # of the inverse gamma prior: the mean is finite, the variance is not
 
 
@@ -191,6 +192,17 @@ def _no_scores(x: np.ndarray, probabilities: np.ndarray) -> dict[str, float]:
     return {}
 
 
+def _defaults(
+    dataset: data.Dataset, num_records: int, epsilon: float, num_components: int
+) -> dict[str, Any]:
+    """At first C clips nearly all gradients, which gets through much noise but draws the shares of
+    clusters of different widths together. So C adapts where there are enough records.
+    """
+    numbers = num_components * (len(dataset.feature_names) + 2)
+    shows = num_records * epsilon >= _VISIBLE * numbers
+    return {"iterations": 1000, "clip": 0.3, "average": True, "adapts_clip": shows}
+
+
 def _check(dataset: data.Dataset, num_components: int) -> None:
     # tokens are whole numbers
     numeric = len(dataset.train) == 1 and np.issubdtype(dataset.train[0].dtype, np.floating)
@@ -264,7 +276,7 @@ def gmm(
             "covariance": covariance,
             "prior_scale": prior_scale,
         },
-        defaults={"iterations": 1000, "clip": 0.3, "average": True},
+        defaults=functools.partial(_defaults, num_components=num_components),
         pictures={"mixture": pictures.mixture},
         sort=sort,
         reference="Jälkö, Dikmen and Honkela 2017, section 5.2; Prediger et al. 2022, section 5.4",

@@ -172,3 +172,23 @@ def test_declared_bounds_that_stand_for_a_spread_are_said(model, options, words)
     said = [caution for caution in result.cautions if "declared bounds" in caution]
     assert len(said) == bool(words)
     assert all(words in caution for caution in said)
+
+
+@pytest.mark.whole_fit
+@pytest.mark.parametrize(("records", "words"), [(1500, "Nearly all gradients"), (6000, None)])
+def test_clusters_of_different_widths_have_their_shares_or_a_caution(records, words):
+    """Of a narrow cluster with four fifths of the records and a wide one. C of few records is
+    fixed, and clips nearly all gradients.
+    """
+    random = np.random.default_rng(0)
+    is_narrow = random.random((records, 1)) < 0.8
+    apart = random.normal(size=(records, 2))
+    values = np.where(is_narrow, 40 + 4 * apart, 70 + 12 * apart).clip(0, 100)
+    table = pd.DataFrame(values, columns=["a", "b"])
+    bounds = {"a": (0, 100), "b": (0, 100)}
+    data = wb.data.from_frame(table, schema=bounds, evaluation=False)
+    mixture = wb.models.get("gmm", num_components=2)
+    result = wb.fit(mixture, data, epsilon=1, seed=0, ledger=False)
+    if words is None:
+        assert abs(result.draws["weights"].mean(axis=0).max() - 0.8) < 0.06
+    assert [caution[:20] for caution in result.cautions] == ([] if words is None else [words])

@@ -23,7 +23,7 @@ from workbench.posterior import noise_aware
 from workbench.posterior.convergence import FEWEST_STEPS, Convergence, convergence_of
 from workbench.posterior.expected_curvature import ExpectedCurvature
 from workbench.posterior.joint_prior import JointPrior
-from workbench.posterior.noise_aware import NoNoiseAwarePosterior, Prior, prior_of
+from workbench.posterior.noise_aware import LARGEST, NoNoiseAwarePosterior, Prior, prior_of
 from workbench.privacy.gradient_norms import GradientNorms
 from workbench.record_model.model import RecordModel
 
@@ -47,6 +47,11 @@ _LARGEST_RATE = 0.5  # the default is 1 / sqrt(steps); parameters are of order 1
 _AS_DECLARED = (
     "Without a look the declared bounds stand for how columns are spread. Where one fills less "
     "than a fifth of them, its effect is drawn towards 0 and its interval may miss it."
+)
+_NEARLY_ALL = 0.8
+_ALL_CLIPPED = (
+    "Nearly all gradients were clipped, which draws estimates together, such as the shares of a "
+    'mixture\'s components. clip="auto" adapts C, with more noise.'
 )
 _UNSEEN = (
     "The declared bounds stand for how columns are spread, because this fit did not look at them. "
@@ -276,4 +281,7 @@ def cautions(
             [np.std(draws[name], axis=0, dtype=float).ravel() for name in sites]
         )
         words.append(norms.caution(deviations.tolist()))
+    elif norms is not None and sum(map(np.size, spreads)) <= LARGEST:  # networks learn from these
+        fraction, deviation = norms.clipped
+        words.append(_ALL_CLIPPED * (fraction - 3 * deviation > _NEARLY_ALL))
     return tuple(filter(None, words))

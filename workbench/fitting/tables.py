@@ -257,12 +257,12 @@ def _completed(
     types = by_type(frame, unit_id, leave_out_others=True)
     words = text.casefold()
     named = {name: how for name, how in types.items() if name.casefold() in words}
-    others = {name: how for name, how in named.items() if name not in declared}
+    undeclared = {name: how for name, how in named.items() if name not in declared}
     labels = set(map(column_name, frame.columns))
-    for name in declared if others else ():
+    for name in declared if undeclared else ():
         if name not in labels:
             raise _validate.unknown_name("schema", name, labels)
-    return {**others, **declared}
+    return {**undeclared, **declared}
 
 
 def _unlearned(
