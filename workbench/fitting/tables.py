@@ -257,11 +257,10 @@ def _completed(
     types = by_type(frame, unit_id, leave_out_others=True)
     words = text.casefold()
     named = {name: how for name, how in types.items() if name.casefold() in words}
-    undeclared = {name: how for name, how in named.items() if name not in declared}
-    labels = set(map(column_name, frame.columns))
-    for name in declared if undeclared else ():
-        if name not in labels:
-            raise _validate.unknown_name("schema", name, labels)
+    names, labels = (set(map(column_name, table)) for table in (declared, frame.columns))
+    undeclared = {name: how for name, how in named.items() if name not in names}
+    if undeclared and names - labels:
+        raise _validate.unknown_name("schema", min(names - labels), labels)
     return {**undeclared, **declared}
 
 

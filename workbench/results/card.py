@@ -28,14 +28,16 @@ _NEXT = ("result.summary()", "result.plot()", "result.guarantee", 'result.save("
 
 def line(result: FitResult) -> str:
     """A result on one line."""
-    metrics = ", ".join(
+    metrics = [
         f"{name}={value:.4g}" if isinstance(value, (int, float)) else f"{name}={value}"
         for name, value in result.metrics.items()
-    )
+    ]
+    cautions = len(result.cautions)
+    doubts = [f"{cautions} caution{'s' * (cautions > 1)}"] * bool(cautions)
     guarantee = result.guarantee
     epsilon = f"epsilon={upper(guarantee.epsilon)}" if guarantee.is_private else guarantee.label()
     fitted = f"{result.model} on {result.data['name']}"
-    return f"FitResult({result.status}, {fitted}, {epsilon}, {metrics})"
+    return f"FitResult({', '.join([result.status, fitted, epsilon, *metrics, *doubts])})"
 
 
 def card(result: FitResult) -> str:
