@@ -7,7 +7,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import warnings
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -336,29 +336,41 @@ def _unlearned(
     except ArgumentError as error:
         named = {role: options.get(role) for role in ("trials", "exposure", "observed")}
         roles = {"response": response, **named, **parsed.extras}
-        if (name := roles.get(error.argument)) in everything.numbers:
-            raise ArgumentError(
-                f"schema[{name!r}]",
-                None,
-                error.expectation,
-                code=DECLARATION,
-                remedy=f"Declare that, as schema={{{name!r}: (low, high)}}.",
-            ) from None
-        if error.code != DECLARATION:
-            raise
-        numbers = [name for name in everything.numbers if name in text and name != response]
-        raise ArgumentError(
-            error.argument,
-            error.value,
-            error.expectation,
-            code=error.code,
-            remedy=f"Columns that are not declared can have any values: declare them, as in "
-            f"schema={{{[*numbers, response][0]!r}: (0, 100)}}.",
-        ) from None
+        raise _of_undeclared(error, text, roles, everything.numbers) from None
     used = {name: how for name, how in declared.items() if name in (model.columns_used or ())}
     columns = dataclasses.replace(columns, table=make(used))
     again = {} if "evaluation" in of_table else {TABLE: of_table, _TYPES: types_to_text(declared)}
     return model, Unlearned(columns, of_schema, data), again
+
+
+def _of_undeclared(
+    error: ArgumentError, text: str, roles: Mapping[str, str | None], numbers: Sequence[str]
+) -> ArgumentError:
+    """``error`` of the widest ranges in words of the columns that are not declared, if it is one.
+
+    :param roles: ``{"response", ...: name of its column}``. :param numbers: the columns of which
+        no range is declared.
+    """
+    name, response = roles.get(error.argument), roles["response"]
+    if name in numbers:
+        return ArgumentError(
+            f"schema[{name!r}]",
+            None,
+            error.expectation,
+            code=DECLARATION,
+            remedy=f"Declare that, as schema={{{name!r}: (low, high)}}.",
+        )
+    if error.code != DECLARATION:
+        return error
+    used = [number for number in numbers if number in text and number != response]
+    return ArgumentError(
+        error.argument,
+        error.value,
+        error.expectation,
+        code=error.code,
+        remedy=f"Columns that are not declared can have any values: declare them, as in "
+        f"schema={{{[*used, response][0]!r}: (0, 100)}}.",
+    )
 
 
 def _formula(
