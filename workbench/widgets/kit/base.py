@@ -14,7 +14,7 @@ from workbench.widgets.kit import fields, markup
 from workbench.widgets.kit.latest import Latest
 from workbench.widgets.kit.notebook import Successions, complete_for_voila, when_replaced
 
-__all__ = ["Screen", "framed"]
+__all__ = ["Presenting", "Screen", "framed"]
 
 _SUCCESSIONS = Successions()
 # sidecar's names for them
@@ -101,3 +101,26 @@ class Screen:
     def _panels(self) -> Sequence[Any]:
         """Parts of the screen that must be closed with it, besides widgets."""
         return ()
+
+
+class Presenting(Screen):
+    """A screen with a run in one thread, which another thread presents until it has ended."""
+
+    def __init__(self, *workers: Latest) -> None:
+        super().__init__(*workers)
+        self._session: Any = None
+        self._presenter: threading.Thread | None = None
+
+    def stop(self) -> None:
+        """End the run early and keep its results, as the Stop button does; return at once."""
+        if self._session is not None:
+            self._session.stop()
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Wait until the run has ended and its end is shown; return False after ``timeout``
+        seconds.
+        """
+        if self._presenter is not None:
+            self._presenter.join(timeout)
+            return not self._presenter.is_alive()
+        return True

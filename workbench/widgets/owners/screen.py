@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import threading
 import traceback
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
@@ -25,7 +24,7 @@ from workbench.owners.rounds import PATIENCE, PORT, Meeting, fit_of, opened
 from workbench.privacy.guarantee import Guarantee
 from workbench.results import FitResult
 from workbench.widgets.kit import fields, markup
-from workbench.widgets.kit.base import Screen, framed
+from workbench.widgets.kit.base import Presenting, framed
 from workbench.widgets.kit.threads import Stoppable, background
 from workbench.widgets.workbench.live_panel import LivePanel, traceback_fold
 from workbench.widgets.workbench.run_screen import FRAME_SECONDS
@@ -62,6 +61,8 @@ class _Fit(Session):
                 super()._work()
         except (ArgumentError, OwnersError) as error:
             self.problem = str(error)
+        except Exception as error:  # a thread has no caller to raise to
+            self.problem, self.details = kind_and_message(error), traceback.format_exc()
         if self.was_too_early:
             self.was_too_early = False
             self.problem = "Stopped before the first step. What owners were charged stays charged."
@@ -97,7 +98,7 @@ class _Answers(Stoppable):
 Run = TypeVar("Run", _Fit, _Answers)
 
 
-class _Rounds(Screen, ABC, Generic[Run]):
+class _Rounds(Presenting, ABC, Generic[Run]):
     """A screen with a button that begins the rounds of a plan, and one that ends them.
 
     :param label: of the first button, and ``help`` of it.
@@ -110,8 +111,6 @@ class _Rounds(Screen, ABC, Generic[Run]):
     ) -> None:
         super().__init__()
         self.plan = as_plan(plan)
-        self._run: Run | None = None
-        self._presenter: threading.Thread | None = None
         self._is_succeeded = False
         words = _CODE + code(self.plan, keys)
         self.asked = widgets.HTML(markup.sentence(self.plan.question()) + markup.quiet(words))
@@ -144,13 +143,13 @@ class _Rounds(Screen, ABC, Generic[Run]):
 
     def start(self) -> None:
         """Begin the rounds, as the first button does; return at once."""
-        if self._run is None or self._run.ended:
+        if self._session is None or self._session.ended:
             run = self._new_run()
             run.start()
             self._follow(run)
 
     def _follow(self, run: Run) -> None:
-        self._run = run
+        self._session = run
         self.begin.disabled, self.end.disabled = True, False
         present = functools.partial(self._present, run)
         self._presenter = background(present, "dpvi-presenter", run.stop)
@@ -170,25 +169,11 @@ class _Rounds(Screen, ABC, Generic[Run]):
                     self.begin.disabled, self.end.disabled = self._is_answered(run), True
                     return
 
-    def stop(self) -> None:
-        """End the rounds, as the Stop button does; return at once."""
-        if self._run is not None:
-            self._run.stop()
-
-    def wait(self, timeout: float | None = None) -> bool:
-        """Wait until the rounds have ended and their end is shown; return False after ``timeout``
-        seconds.
-        """
-        if self._presenter is not None:
-            self._presenter.join(timeout)
-            return not self._presenter.is_alive()
-        return True
-
     def _succeed(self, before: Self) -> None:
         before._is_succeeded = True  # to stop would end the rounds for all owners
         super()._succeed(before)
-        if before._run is not None and self._run is None:
-            self._follow(before._run)
+        if before._session is not None and self._session is None:
+            self._follow(before._session)
 
     def close(self) -> None:
         """End the rounds, and remove the view."""
@@ -238,7 +223,7 @@ class Coordinator(_Rounds[_Fit]):
     @property
     def result(self) -> FitResult | None:
         """What the last fit has come to so far."""
-        return None if self._run is None else self._run.result
+        return None if self._session is None else self._session.result
 
     def _parts(self) -> Sequence[Any]:
         self._live, self._subject = LivePanel(), SubjectPanel()

@@ -18,7 +18,7 @@ from workbench._validate import ArgumentError
 from workbench.clipping.separation import PrivacyModelError
 from workbench.data import Dataset
 from workbench.widgets.kit import fields
-from workbench.widgets.kit.base import Screen
+from workbench.widgets.kit.base import Presenting
 from workbench.widgets.kit.latest import Latest
 from workbench.widgets.kit.notebook import NotebookOutput, complete_for_voila, namespace
 from workbench.widgets.kit.tabs import Tabs
@@ -40,7 +40,7 @@ _ACTIVE_SECONDS = 30.0
 _CLASSIFIERS = ("logistic", "hierarchical_logistic", "neural_classifier")
 
 
-class RunScreen(Screen, ABC):
+class RunScreen(Presenting, ABC):
     """A screen that runs a fit or a sweep with the settings in its controls. Callbacks only set
     flags and start threads.
 
@@ -68,8 +68,6 @@ class RunScreen(Screen, ABC):
         self._ahead, self._suits = ahead, Latest("dpvi-suits", pause=0.0)
         super().__init__(ahead, *workers, self._suits)
         self.result: Any = None
-        self._session: Any = None
-        self._presenter: threading.Thread | None = None
         self._ready: Any = None  # what could start now
         self._data_key: Any = None
         # key of the settings whose consequences are wanted; None if the settings have problems
@@ -295,20 +293,6 @@ class RunScreen(Screen, ABC):
         self._presenter = background(
             functools.partial(self._present, session, resumed), "dpvi-presenter", session.stop
         )
-
-    def stop(self) -> None:
-        """End the run early and keep its results, as the Stop button does; return at once."""
-        if self._session is not None:
-            self._session.stop()
-
-    def wait(self, timeout: float | None = None) -> bool:
-        """Wait until the run has ended and its end is shown; return False after ``timeout``
-        seconds.
-        """
-        if self._presenter is not None:
-            self._presenter.join(timeout)
-            return not self._presenter.is_alive()
-        return True
 
     @abstractmethod
     def _show_begun(self) -> None:
