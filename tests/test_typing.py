@@ -30,6 +30,12 @@ wb.fit(lambda x, y=None: None, "breast_cancer", epsilon=1.0, privacy=wb.Privacy(
 """
 
 
+@pytest.fixture(autouse=True)
+def parsed_apart(tmp_path_factory, monkeypatch):
+    """Another process may be writing what jedi keeps of parsed files for this user."""
+    monkeypatch.setattr(jedi.settings, "cache_directory", str(tmp_path_factory.getbasetemp()))
+
+
 def imported_for_checkers(path):
     """Names that a file imports under ``if TYPE_CHECKING``."""
     blocks = [node for node in ast.parse(path.read_text()).body if isinstance(node, ast.If)]

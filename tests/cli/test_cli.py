@@ -319,7 +319,7 @@ def test_a_formula_from_the_shell(prepared, of_a_formula):
         ("--family poisson", "family='poisson': applies only to formulas"),
         ("--formula 'ill ~ age' --prior age", "prior='age': write NAME=PRIOR"),
         ("--formula 'ill ~ age' --trials n", "trials='n'"),
-        ("--formula 'ill ~ age' --bounds 0:100", "bounds='0:100': of a formula have the name"),
+        ("--formula 'ill ~ age' --bounds 0:100", "bounds='0:100': have the name"),
     ],
 )
 def test_a_formula_from_the_shell_is_refused(command, of_a_formula, changes, message):

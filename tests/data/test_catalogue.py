@@ -55,6 +55,8 @@ def test_unknown_name_offers_the_nearest(function):
         ArgumentError, match=r"^data='brest_cancer': unknown name; did you mean 'breast_cancer'"
     ):
         function("brest_cancer")
+    with pytest.raises(ArgumentError, match=r"wb\.data\.read_table\('mine\.csv'\) reads a file"):
+        function("mine.csv")
 
 
 def test_split_seed_and_fraction_reach_the_embedded_data(breast_cancer):

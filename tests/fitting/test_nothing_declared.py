@@ -269,6 +269,20 @@ def test_columns_that_a_declaration_leaves_out_have_their_types(frame, declared,
     pd.testing.assert_frame_equal(few.coefficients(), all_of_them.coefficients())
 
 
+@pytest.mark.parametrize("data", [{"age": [1.0], "ill": [0]}, np.zeros((3, 2)), [1, 2]])
+def test_what_is_no_table_is_refused_with_how_to_make_one(data):
+    with pytest.raises(ArgumentError, match=r"must be a pandas DataFrame.*pd\.DataFrame\(data\)"):
+        wb.fit("ill ~ age", data, epsilon=1)
+
+
+def test_dates_that_a_formula_names_are_refused_with_what_to_do(frame):
+    dated = frame.assign(since=pd.Timestamp("2020-01-01"), sin=1.0)
+    prepared = wb.prepare("ill ~ age + sin", dated, epsilon=4, ledger=False)
+    assert "since" not in prepared.model.columns_used
+    with pytest.raises(ArgumentError, match=r"schema\['since'\].*days since a public date"):
+        wb.prepare("ill ~ age + since", dated, epsilon=4, ledger=False)
+
+
 def test_a_declaration_of_what_the_table_lacks_is_refused(frame):
     with pytest.raises(ArgumentError, match="schema='agee': unknown name; did you mean 'age'"):
         fit(frame, schema={"agee": (0, 120)})

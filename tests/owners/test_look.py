@@ -285,7 +285,7 @@ def test_the_command_looks_and_plans_with_what_it_saw(tmp_path, monkeypatch, cap
     sums = ["owner-1.sum.json", "owner-2.sum.json"]
     capsys.readouterr()
     assert main.main(["owners", "fit", "look.json", *sums, "--json"]) == 0
-    assert set(json.loads(capsys.readouterr().out)) == {"days", "age"}
+    assert set(json.loads(capsys.readouterr().out)["columns"]) == {"days", "age"}
     assert main.main(["owners", "fit", "look.json", *sums, "--out", "there"]) != 0
     assert "a look goes into a plan, with --look" in capsys.readouterr().err
     planned = ["owners", "plan", "fit.json", "--model", "days ~ age", *common.split()]

@@ -277,6 +277,16 @@ def test_a_cap_that_does_not_allow_it_leaves_no_file_and_the_key(ready, tmp_path
     assert len(Ledger().spends()) == 1
 
 
+def test_a_missing_value_is_refused_in_words_of_an_owner(ready, tmp_path):
+    plan, paths = ready
+    table = TABLES[0].assign(age=np.where(TABLES[0].index == 3, np.nan, TABLES[0]["age"]))
+    with pytest.raises(wb.ArgumentError, match="fill or drop such rows first") as caught:
+        wb.owners.write_sum(plan, "Aarhus", table, paths)
+    assert "missing=" not in str(caught.value)  # which is an argument of fits
+    assert not list(tmp_path.glob("*.sum.json"))
+    assert wb.owners.write_sum(plan, "Aarhus", table.dropna(), paths).exists()
+
+
 def test_an_owner_that_dies_has_paid_and_leaves_no_file(ready, tmp_path, monkeypatch):
     plan, paths = ready
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import json
 
-from workbench import _folders
 from workbench.cli.shell import (
     DONE,
     Options,
@@ -14,26 +13,16 @@ from workbench.cli.shell import (
     add_command,
     add_json,
     add_settings,
-    number,
-    values_of,
-    words,
 )
-from workbench.cli.table import OF_A_CHARGE
+from workbench.cli.table import OF_A_RELEASE, OF_ROWS, of_a_release
 from workbench.fitting import sources
 
 __all__ = ["add"]
 
-_SETTINGS = ("epsilon", "delta", "num_records", "seed")
 _FILES: Options = {
     "result": ("folder that fit --out wrote", {"metavar": "FOLDER"}),
     "records": ("the table of private records", {"metavar": "FILE"}),
     "--against": ("another result, whose log-likelihood is taken off", {"metavar": "FOLDER"}),
-}
-_OF_TABLE: Options = {
-    "--unit-id": ("column of the person", {"type": words, "metavar": "NAME"}),
-    "--max-rows": ("rows of a person that are used, at most", {"type": number, "metavar": "ROWS"}),
-    "--missing": ("what happens to missing values", {"choices": ("refuse", "drop", "middle")}),
-    **OF_A_CHARGE,
 }
 
 
@@ -48,8 +37,8 @@ def add(commands: argparse._SubParsersAction[Parser]) -> None:
         "predictive densities.",
     )
     add_all(evaluate, _FILES)
-    add_settings(evaluate, _SETTINGS)
-    add_all(evaluate, _OF_TABLE)
+    add_settings(evaluate, OF_A_RELEASE)
+    add_all(evaluate, OF_ROWS)
     add_json(evaluate)
     evaluate.set_defaults(run=_evaluate)
 
@@ -61,9 +50,7 @@ def _evaluate(arguments: argparse.Namespace) -> int:
 
     result = results.load(arguments.result)
     against = None if arguments.against is None else results.load(arguments.against)
-    values = values_of(arguments, (*_SETTINGS, *_OF_TABLE))
-    options = {name: value for name, value in values.items() if value is not None}
-    options["name"] = arguments.name or _folders.title_of(arguments.records)
+    options = of_a_release(arguments, arguments.records)
     table = sources.table("records", arguments.records)
     evaluation = evaluate(result, table, against=against, **options)
     if arguments.json:

@@ -30,10 +30,8 @@ from workbench.cli.shell import (
     add_json,
     add_quiet,
     add_settings,
-    bounds,
     named_values,
     out_folder,
-    schema,
     stopped_by_interrupt,
 )
 from workbench.cli.table import (
@@ -41,6 +39,7 @@ from workbench.cli.table import (
     add_data,
     check_used,
     dataset,
+    declared_columns,
     declared_privacy,
     named_dataset,
     of_tables,
@@ -347,7 +346,6 @@ _FORMULA_ONLY = ("family", "link", "prior", "trials", "exposure", "observed")
 def records(arguments: argparse.Namespace, *, is_formula: bool) -> tuple[Any, dict[str, Any]]:
     """(data set or table, settings of a formula and its table) that the options name."""
     from workbench.data.files import read_table
-    from workbench.data.undeclared import types_from_text
 
     options = {
         name: value for name in _FORMULA_ONLY if (value := getattr(arguments, name)) is not None
@@ -361,13 +359,7 @@ def records(arguments: argparse.Namespace, *, is_formula: bool) -> tuple[Any, di
     )
     if "prior" in options:
         options["priors"] = _priors(options.pop("prior"))
-    if arguments.schema:
-        written = schema(arguments.schema)
-        options |= {"schema": written} | sources.unit_in(written)
-        if isinstance(options["schema"], Mapping):
-            options["schema"] = types_from_text(options["schema"])
-    if arguments.bounds:
-        options["schema"] = {**options.get("schema", {}), **_ranges(arguments.bounds)}
+    options |= declared_columns(arguments)
     if not sources.is_file(arguments.data):
         return named_dataset(arguments), options
     options |= of_tables(arguments) | declared_privacy(arguments)
@@ -376,18 +368,6 @@ def records(arguments: argparse.Namespace, *, is_formula: bool) -> tuple[Any, di
     options |= {name: value for name, value in split.items() if value is not None}
     frame = read_table(arguments.data, options.get("schema"), unit_id=options.get("unit_id"))
     return frame, options
-
-
-def _ranges(texts: Sequence[str]) -> dict[str, Any]:
-    """``{column: (low, high)}`` of ``--bounds``."""
-    declared = bounds(texts)
-    if not isinstance(declared, Mapping):
-        raise ArgumentError(
-            "bounds", texts[0], "of a formula have the name of a column, as in --bounds age=0:120."
-        )
-    return {
-        name: tuple(pair) if isinstance(pair, list) else pair for name, pair in declared.items()
-    }
 
 
 def _priors(texts: Sequence[str]) -> dict[str, str]:

@@ -1,5 +1,5 @@
-"""The ``workbench`` command: fit, resume, choose, evaluate, owners, pack, ledger, sweep, predict,
-sample, release, verify, account, audit, models, data, lab, app.
+"""The ``workbench`` command: fit, resume, choose, look, evaluate, owners, pack, ledger, sweep,
+predict, sample, release, verify, account, audit, models, data, lab, app.
 
 Results go to standard output (with ``--json`` as one object), progress and errors to standard
 error. Exit codes: 0 done, 1 failed, 2 unusable arguments (one line), 130 stopped with the partial
@@ -26,6 +26,7 @@ from workbench.cli import (
     fit,
     lab,
     ledger,
+    look,
     owners,
     pack,
     processes,
@@ -49,7 +50,7 @@ def parser() -> Parser:
     commands = top.add_subparsers(
         title="commands", dest="command", required=True, metavar="COMMAND", parser_class=Parser
     )
-    of_records = (fit, choose, evaluate, owners, pack, ledger, sweep)
+    of_records = (fit, choose, look, evaluate, owners, pack, ledger, sweep)
     for module in (*of_records, release, review, account, audit, catalogue, lab):
         module.add(commands)
     return top

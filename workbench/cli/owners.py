@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from workbench import _folders
 from workbench._validate import ArgumentError
-from workbench.cli import fit
+from workbench.cli import fit, look
 from workbench.cli.shell import (
     DONE,
     FAILED,
@@ -328,8 +328,4 @@ def _finished(
         result = fitted()
         if not isinstance(result, Look):
             return fit.finish(result, arguments, folder, caught)
-    table = result.table()
-    print(table.to_json(orient="index") if arguments.json else table.to_string())
-    assert result.guarantee is not None
-    sys.stderr.write(f"{result.guarantee.statement()}\n")
-    return DONE
+    return look.show(result, arguments)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from workbench import _folders
 from workbench._validate import ArgumentError
 from workbench.cli.shell import Options, add_all, bounds, number, schema, values_of, words
 from workbench.fitting import sources
@@ -17,16 +18,21 @@ if TYPE_CHECKING:
     from workbench.data import Dataset
 
 __all__ = [
+    "DECLARED",
     "OF_A_CHARGE",
+    "OF_A_RELEASE",
     "OF_A_SPLIT",
+    "OF_ROWS",
     "RECORDS",
     "add_data",
     "add_packed",
     "add_table",
     "check_used",
     "dataset",
+    "declared_columns",
     "declared_privacy",
     "named_dataset",
+    "of_a_release",
     "of_tables",
     "packed",
     "split_of",
@@ -98,6 +104,14 @@ OF_A_CHARGE: Options = {
     "--ledger": ("file of the ledger (default: your own)", {"metavar": "FILE"}),
     "--over-cap": ("why to spend more than the cap of these records allows", {"metavar": "REASON"}),
 }
+OF_A_RELEASE = ("epsilon", "delta", "num_records", "seed")  # settings of one by itself
+OF_ROWS: Options = {
+    "--unit-id": ("column of the person", {"type": words, "metavar": "NAME"}),
+    "--max-rows": ("rows of a person that are used, at most", {"type": number, "metavar": "ROWS"}),
+    "--missing": ("what happens to missing values", {"choices": ("refuse", "drop", "middle")}),
+    **OF_A_CHARGE,
+}
+DECLARED: Options = {option: _FROM_A_FILE[option] for option in ("--schema", "--bounds")}
 OF_A_SPLIT = tuple(option[2:].replace("-", "_") for option in _OF_A_SPLIT)
 
 
@@ -259,6 +273,40 @@ def of_tables(arguments: argparse.Namespace) -> dict[str, Any]:
     return {
         name: value for name in defaults if (value := getattr(arguments, name)) != defaults[name]
     }
+
+
+def declared_columns(arguments: argparse.Namespace) -> dict[str, Any]:
+    """What ``--schema`` and ``--bounds`` declare about some or all columns of a table, as arguments
+    of a fit of a formula.
+
+    :raises ArgumentError: naming the option.
+    """
+    from workbench.data.undeclared import types_from_text
+
+    options: dict[str, Any] = {}
+    if arguments.schema:
+        written = schema(arguments.schema)
+        options = {"schema": written} | sources.unit_in(written)
+        if isinstance(options["schema"], Mapping):
+            options["schema"] = types_from_text(options["schema"])
+    if not arguments.bounds:
+        return options
+    ranges = bounds(arguments.bounds)
+    if not isinstance(ranges, Mapping):
+        raise ArgumentError(
+            "bounds",
+            arguments.bounds[0],
+            "have the name of a column, as in --bounds age=0:120.",
+        )
+    pairs = {name: tuple(pair) if isinstance(pair, list) else pair for name, pair in ranges.items()}
+    return options | {"schema": {**options.get("schema", {}), **pairs}}
+
+
+def of_a_release(arguments: argparse.Namespace, path: str) -> dict[str, Any]:
+    """What the options ``OF_A_RELEASE`` and ``OF_ROWS`` say. :param path: of the records."""
+    values = values_of(arguments, (*OF_A_RELEASE, *OF_ROWS))
+    options = {name: value for name, value in values.items() if value is not None}
+    return {"name": _folders.title_of(path)} | options
 
 
 def table_options(arguments: argparse.Namespace) -> dict[str, Any]:

@@ -293,4 +293,11 @@ def load(
 
 
 def _entry(name: str) -> _Entry:
+    if isinstance(name, str) and Path(name).suffix:
+        raise _validate.ArgumentError(
+            "data",
+            name,
+            "is the name of no data set.",
+            remedy=f"wb.data.read_table({name!r}) reads a file.",
+        )
     return _ENTRIES[_validate.choice("data", name, _ENTRIES)]

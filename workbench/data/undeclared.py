@@ -22,6 +22,7 @@ import functools
 import hashlib
 import json
 import math
+import re
 from collections.abc import Collection, Hashable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, TypeGuard
@@ -90,14 +91,14 @@ class Floats(NamedTuple):
 
 
 def by_type(
-    frame: pd.DataFrame, unit_id: Hashable = None, *, leave_out_others: bool = False
+    frame: pd.DataFrame, unit_id: Hashable = None, formula: str | None = None
 ) -> dict[str, Any]:
     """What the types of a table's columns declare: ``float``, ``int``, ``str`` or ``Boolean()``.
 
     The types are public, like the names of the columns. No value is read.
 
     :param unit_id: the column that says whose row it is, which is left out.
-    :param leave_out_others: whether columns of dates and of other types are left out, too.
+    :param formula: columns of dates and of other types that it does not name are left out, too.
     :raises ArgumentError: naming ``schema``, for a column of dates or of another type.
     """
     names = [preprocessing.column_name(label) for label in frame.columns]
@@ -105,13 +106,15 @@ def by_type(
     columns = columns_of(frame, [name for name in names if name != unit])
     types = {name: _type_of(column) for name, column in columns.items()}
     for name, how in types.items():
-        if how is None and not leave_out_others:
+        is_used = formula is None or re.search(rf"(?<!\w){re.escape(name)}(?!\w)", formula)
+        if how is None and is_used:
             raise _validate.ArgumentError(
                 f"schema[{name!r}]",
                 None,
                 "must be declared, because nothing is learned of a column of type "
                 f"{columns[name].dtype}.",
                 code=DECLARATION,
+                remedy="Make numbers of dates, such as the days since a public date.",
             )
     return {name: how for name, how in types.items() if how is not None}
 

@@ -18,7 +18,6 @@ from workbench._lazy import pd
 from workbench.data import Dataset, Schema, load
 from workbench.data.schema import as_table
 from workbench.data.undeclared import Table, by_type
-from workbench.fitting.groups import of
 from workbench.fitting.scoring import NO_SCORES, fields_of
 from workbench.fitting.settings import described, setting, takes
 from workbench.fitting.single_release import SingleRelease, charged, promised
@@ -63,7 +62,6 @@ class EvaluateArguments(SingleRelease):
     against: FitResult | None = setting(
         None, "another fit, whose log-likelihood is taken off that of ``result``"
     )
-    name: str | None = of("name")
 
     def __post_init__(self) -> None:
         """Check every value. :raises ArgumentError: naming the argument and its value."""

@@ -101,6 +101,7 @@ def _data_of(request: LookArguments, schema: Any) -> Dataset:
         "unit_id": request.unit_id,
         "max_rows": request.max_rows,
         "missing": request.missing,
+        "name": request.name,
     }
     of_table = {name: value for name, value in options.items() if value is not None}
     if not isinstance(request.data, (str, Dataset)):

@@ -143,8 +143,8 @@ def _accepted_by(reference: str) -> Callable[..., Any]:
 
 
 def _clip(name: str, value: float | str, **limits: float) -> Any:
-    if isinstance(value, str) and value == AUTO:
-        return value
+    if isinstance(value, str):
+        return _validate.choice(name, value, [AUTO])
     return _validate.number(name, value, **limits)
 
 

@@ -50,6 +50,7 @@ class SingleRelease(LedgerSettings, Noted):
     unit_id: Any = of("unit_id")
     max_rows: int | None = of("max_rows")
     missing: Any = of("missing")
+    name: str | None = of("name")
 
     def __post_init__(self) -> None:
         """Check every value. :raises ArgumentError: naming the argument and its value."""

@@ -90,7 +90,8 @@ class Unlearned:
             raise ArgumentError(
                 "look",
                 asked,
-                "is none, or by several processes, so columns that are not declared stay unknown.",
+                "learns nothing, nor do several processes, so ranges and levels that are not "
+                "declared stay unknown.",
                 remedy="Declare them, as in schema={'age': (0, 120)}.",
             )
         return self.columns.share_of_budget(*budget) if asked is None else asked
@@ -165,6 +166,13 @@ def model_and_data(
     """
     of_model, of_table = settings.given_of(_MODEL), settings.given_of(OF_TABLES)
     if is_formula(model):
+        if not isinstance(data, (str, Dataset)) and not is_table(data):
+            raise ArgumentError(
+                "data",
+                type(data).__name__,
+                "must be a pandas DataFrame, a data set, or the name of one.",
+                remedy="pd.DataFrame(data) makes a table of columns.",
+            )
         look = getattr(settings, "look", None)
         learned = look.schema if isinstance(look, Look) else None
         declared = of_model.get("schema", learned)
@@ -254,7 +262,7 @@ def _completed(
     :raises ArgumentError: naming ``schema``, for a name that the table does not have. Without
         that, the column that is meant would pass for one that is not declared.
     """
-    types = by_type(frame, unit_id, leave_out_others=True)
+    types = by_type(frame, unit_id, text)
     words = text.casefold()
     named = {name: how for name, how in types.items() if name.casefold() in words}
     names, labels = (set(map(column_name, table)) for table in (declared, frame.columns))
@@ -284,7 +292,7 @@ def _unlearned(
             "table=wb.Table(evaluation=...).",
         )
     unit_id = of_table.get("unit_id")
-    declared = options.get("schema") or by_type(frame, unit_id, leave_out_others=True)
+    declared = options.get("schema") or by_type(frame, unit_id, text)
     parsed = parse(text).matched(declared)
     beside = {*parsed.extras, *(["trials"] if options.get("trials") else [])}
     response = parsed.response

@@ -192,7 +192,10 @@ class Ready:
         if public_key(private) != public[position]:
             reason = "is not the key that was made here for this plan."
             raise ArgumentError("keys", public[position].hex(), reason)
-        side = side_of(plan, as_table("data", data), name or f"records of {owner}")
+        try:
+            side = side_of(plan, as_table("data", data), name or f"records of {owner}")
+        except ArgumentError as error:  # its remedies are arguments of a fit, which a plan fixes
+            raise ArgumentError(error.argument, error.value, error.expectation) from None
         masks = Masks.of(plan, private, public, position)
         return cls(
             plan, owner, digest_of_keys(plan, public), side, masks, side.sums(), secret, private
