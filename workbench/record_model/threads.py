@@ -1,5 +1,5 @@
-"""NumPyro keeps its effect handlers, and whether distributions validate, for the whole process; here
-each thread has its own.
+"""NumPyro keeps its effect handlers, and whether distributions validate, for the whole process;
+here each thread has its own.
 
 A fit traces its model in a background thread while the notebook's own cells may run NumPyro, and
 several fits may run at once. With one shared list the handlers of one thread would apply to the

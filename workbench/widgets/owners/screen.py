@@ -242,12 +242,13 @@ class Coordinator(_Rounds[_Fit]):
         super()._follow(run)
 
     def _show(self, run: _Fit) -> None:
-        if run.prepared is not None:
+        meeting = run.meeting
+        if meeting is not None and meeting.has_begun:
             now = run.progress()
             self._live.show(run, now)
             self._subject.show(run, now)
-        elif run.meeting is not None:
-            owners, joined = self.plan.owners, run.meeting.joined
+        elif meeting is not None:
+            owners, joined = self.plan.owners, meeting.joined
             missing = ", ".join(owner for owner in owners if owner not in joined)
             said = f"{', '.join(joined)} joined" if joined else "nobody has joined yet"
             line = markup.note(f"Waiting for {missing}." if missing else "All are here.", said)
