@@ -63,7 +63,7 @@ _REPLY = _schema.record(
     {
         "round": _schema.whole(),
         "point": _schema.text(),
-        "rung": _schema.whole(at_least=-_FAR),
+        "rung": _schema.whole(at_least=-_FAR, at_most=_FAR),
         "end": _schema.text(),
     }
 )
