@@ -321,7 +321,8 @@ class Owner(_Rounds[_Answers]):
         return _Answers(self._answered)
 
     def _show(self, run: _Answers) -> None:
-        first, facts = "Waiting.", "Nothing is charged until all owners are here."
+        # the charge is made in the first round, of which there is no sign
+        first, facts = "Waiting.", "The ledger is charged once all owners are here, not before."
         if run.rounds:
             first, facts = "Answering…", f"The ledger has the charge. {self._done(run)}"
         self._say(markup.note("Stopping…" if run.stopping else first, facts), run)
