@@ -48,7 +48,7 @@ def test_a_coordinator_and_an_owner_see_the_rounds(notebook, page, screenshots, 
     book.run(1)
     owner = Screen(page, place=1)
     owner.button("Answer").click()
-    says(owner, "Nothing is charged until all owners are here")
+    says(owner, "The ledger is charged once all owners are here, not before")
     says(screen, "Cork joined")
     words = [sys.executable, "-m", "workbench", "owners", "answer", tmp_path / "plan.json"]
     words += ["--server", f"http://127.0.0.1:{port}", "--keys", *tmp_path.glob("*.key.json")]

@@ -137,7 +137,8 @@ def test_the_guarantee_says_who_learns_what(result):
 
 
 def test_without_colluders_it_says_what_another_owner_learns():
-    side = agreement(a_plan(colluders=0, owners=OWNERS[:2]))
+    plan = a_plan(colluders=0, owners=OWNERS[:2])
+    side = agreement(plan)
     (sentence,) = [line for line in side.guarantee.caveats if "knows its own noise" in line]
     said = float(sentence.partition("epsilon is ")[2].split()[0])
     guarantee = side.guarantee
@@ -149,6 +150,20 @@ def test_without_colluders_it_says_what_another_owner_learns():
     )
     assert said >= truth > 1.3 * guarantee.epsilon
     assert said < 1.01 * truth
+    assert f"against it epsilon is {said:g} at the same delta" in plan.question()
+
+
+@pytest.mark.parametrize(
+    ("colluders", "words"),
+    [
+        (1, "This also holds against each of the other owners, who knows the noise that it added"),
+        (2, "This also holds against any 2 of the other owners, even if they and the coordinator"),
+    ],
+)
+def test_an_owner_is_asked_with_whom_it_need_not_trust(colluders, words):
+    question = replace(a_plan(), colluders=colluders).question()
+    assert words in question
+    assert "against it epsilon" not in question
 
 
 def test_each_ledger_has_the_charge_of_its_owner(round_of_three, result, monkeypatch):

@@ -6,9 +6,10 @@ import math
 import socket
 import threading
 import time
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 
+import httpx
 import numpy as np
 import pandas as pd
 import pytest
@@ -20,7 +21,7 @@ from tests.conftest import SHARED_STATE
 from workbench.inference import norm_counts
 from workbench.ledger.ledger import CapError, Ledger
 from workbench.noise.chacha20 import new_key
-from workbench.owners import files, transport
+from workbench.owners import files, rounds, transport
 from workbench.owners.agreements import agreement
 from workbench.owners.owner import Ready
 from workbench.owners.rounds import Meeting, OwnersError, answered
@@ -354,7 +355,10 @@ def test_totals_are_sums_modulo_2_to_the_32_times_their_spacing(played):
     [
         (lambda played: played.greeting("Bern", plan="0" * 64), "belongs to another plan"),
         (lambda played: played.greeting("Dover"), "is of nobody in the plan"),
-        (lambda played: played.greeting("Aarhus", session="t"), "has joined already, from another"),
+        (
+            lambda played: played.greeting("Aarhus", session="t"),
+            "stop that program. If it no .* 16",
+        ),
         (lambda played: played.greeting("Bern", keys="other"), "read the code to each other"),
         (lambda played: played.sum_of("Bern"), "is not a file of an owners' greeting"),
         (lambda played: b"\xff", "is no JSON file, or damaged"),
@@ -377,7 +381,7 @@ def test_a_greeting_that_does_not_belong_here_is_refused(played, message, words)
             lambda played: played.sum_of("Bern").replace(b'"round": 0', b'"round": 7'),
             "was altered after it was written",
         ),
-        (lambda played: played.greeting("Bern", session="t"), "has joined already, from another"),
+        (lambda played: played.greeting("Bern", session="t"), "leave that program running"),
     ],
 )
 def test_a_sum_that_does_not_belong_here_is_refused(played, message, words):
@@ -442,6 +446,46 @@ def test_an_owner_that_goes_before_the_start_may_join_again(played):
     for owner in OWNERS[1:]:
         played.meeting.receive(played.greeting(owner, session="again"))
     played.meeting.gather()
+
+
+def test_an_owner_that_falls_silent_is_awaited_again_and_may_come_back(played, monkeypatch):
+    """Its process died between two polls, so no connection told of it."""
+    monkeypatch.setattr(rounds, "SILENCE", 0.3)
+    replies = [played.meeting.receive(played.greeting(owner))[1] for owner in OWNERS]
+    played.meeting.gather()
+    assert replies[1].cancel()  # the poll is over
+    assert played.meeting.joined == OWNERS
+    with pytest.raises(wb.ArgumentError, match="owner='Bern': takes part from another program"):
+        played.meeting.receive(played.greeting("Bern", session="again"))
+    point = np.zeros(2, np.float32)
+    with ThreadPoolExecutor(1) as pool:
+        round_of_all = pool.submit(played.meeting.total_of, 0, point, 0)
+        time.sleep(0.5)
+        assert not played.meeting.has_begun
+        assert not replies[0].done()  # so nobody is charged
+        assert played.meeting.joined == ["Aarhus", "Cork"]
+        _, reply = played.meeting.receive(played.greeting("Bern", session="again"))
+        assert json.loads(reply.result(5))["round"] == 0
+        assert [asked.done() for asked in replies] == [True] * 3
+        with pytest.raises(wb.ArgumentError, match="leave that program running"):
+            played.meeting.receive(played.greeting("Bern"))
+        for owner in OWNERS:
+            played.meeting.receive(played.sum_of(owner))
+        assert len(round_of_all.result(5)) == 2
+
+
+def test_a_poll_that_is_over_is_answered_when_it_is_asked_again(plan, side, monkeypatch):
+    """Over HTTP, where a program says nothing more after its first poll."""
+    monkeypatch.setattr(transport, "_POLL", 0.05)
+    monkeypatch.setattr(rounds, "SILENCE", 0.2)
+    played, port = Played(plan, side), a_port()
+    with transport.listening(played.meeting, "127.0.0.1", port, None):
+        for session in ("s", "again"):
+            greeting = played.greeting("Bern", session=session)
+            assert httpx.post(HERE.format(port), content=greeting).status_code == 202
+            assert not played.meeting._asking()
+            time.sleep(0.3)
+            assert played.meeting.joined == []
 
 
 def test_an_owner_may_ask_again_what_is_asked(played):
@@ -529,12 +573,14 @@ def test_a_cap_that_does_not_allow_it_ends_the_fit_before_a_sum_leaves(owners_of
         ({"round": 0, "point": "", "rung": 0, "end": "no more"}, "no more"),
         ({"round": 0, "point": "AAAA", "rung": 0, "end": ""}, "a point of another size"),
         ({"round": 0, "point": "AAAAAA==", "rung": 0, "end": ""}, "a point of another size"),
+        ({"round": 0, "point": "AAAAAAAAAAA=", "rung": 2**31, "end": ""}, "rung must be a whole"),
+        ({"round": 0, "point": "AAAAAAAAAAA=", "rung": 0.5, "end": ""}, "rung must be a whole"),
     ],
 )
 def test_questions_out_of_turn_are_not_answered(one_owner, monkeypatch, reply, words):
     text = files.text_with("question", reply)
     monkeypatch.setattr(Channel, "send", lambda channel, *message: text)
-    with pytest.raises(OwnersError, match=words):
+    with pytest.raises((OwnersError, wb.ArgumentError), match=words):
         alone(one_owner, HERE.format(1))
     assert one_owner.sums._state is None  # nothing was charged
 

@@ -7,10 +7,11 @@ import numpyro
 import numpyro.distributions as dist
 import pytest
 from numpyro import handlers
+from numpyro.infer.autoguide import AutoNormal
 
 from tests import zoo
 from workbench.record_model.splitting import split
-from workbench.record_model.threads import separate_handler_stacks
+from workbench.record_model.threads import separate_handler_stacks, without_validation
 
 
 def trace_together(*names):
@@ -111,3 +112,41 @@ def test_models_are_split_in_several_threads_at_once():
     with ThreadPoolExecutor(4) as pool:
         shared = list(pool.map(read, range(8)))
     assert shared == [("intercept", "weights"), ("mean",)] * 4
+
+
+def validates():
+    """Whether distributions do; then a density is -inf outside of its support."""
+    try:
+        dist.Normal(0.0, -1.0)
+    except ValueError:
+        return True
+    return False
+
+
+def test_a_thread_that_does_not_validate_leaves_the_densities_of_others():
+    """A trace that is half done would have another density from there on."""
+    for is_validated in (True, False, True):
+        with numpyro.validation_enabled(is_validated), ThreadPoolExecutor(1) as pool:
+            with without_validation():
+                assert not validates()
+                assert pool.submit(validates).result() is is_validated
+            assert validates() is is_validated
+
+
+def test_one_model_is_split_alike_in_four_threads():
+    """With a guide each, and with one guide for two of them."""
+    data, validated = zoo.logistic_data(20), []
+
+    def model(x, y, num_records=None):
+        validated.append(validates())
+        return zoo.logistic(x, y, num_records=num_records)
+
+    def read(guide):
+        split(model, guide, jax.random.key(0), zoo.shapes_of(*data), num_records=20)
+        return guide.model is model
+
+    for _ in range(2):
+        guide = AutoNormal(model)
+        with ThreadPoolExecutor(4) as pool:
+            assert all(pool.map(read, [guide, guide, AutoNormal(model), AutoNormal(model)]))
+    assert validated.count(False) == 2 * 3 * 2  # a guide's first call has the model twice

@@ -67,7 +67,7 @@ def test_three_owners_and_a_coordinator_see_one_fit(seats):
     assert (screen.begin.disabled, screen.end.disabled, screen.result) == (True, False, None)
     owner.start()
     until(lambda: says(screen, "Waiting for Aarhus, Bern. *Cork joined"))
-    assert says(owner, "Waiting. *Nothing is charged until all owners are here")
+    assert says(owner, "Waiting. *The ledger is charged once all owners are here, not before")
     with answering(seats.others, seats.server):
         pass
     assert screen.wait(60)

@@ -49,6 +49,7 @@ __all__ = [
     "Agreement",
     "LookAgreement",
     "Side",
+    "against_another_owner",
     "agreement",
     "blank_of",
     "request_of",
@@ -158,8 +159,8 @@ def _divided(
             f"is so small that the rounding of the owners' noise alone costs {cost:.1e}: "
             "choose a larger one.",
         )
-    caveats = (*_who_learns_what(terms, guarantee, cost), *guarantee.caveats)
-    return replace(guarantee, noise_delta=cost, caveats=caveats)
+    of_all = replace(guarantee, noise_delta=cost)
+    return replace(of_all, caveats=(*_who_learns_what(terms, of_all), *of_all.caveats))
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -427,7 +428,19 @@ def request_of(plan: Plan, schema: Schema, frame: Any, name: str) -> FlatRequest
     return FlatRequest(model=get(plan.model, **options), data=records, **common)
 
 
-def _who_learns_what(plan: Plan, guarantee: Guarantee, cost: float) -> list[str]:
+def against_another_owner(plan: Plan, guarantee: Guarantee) -> float:
+    """epsilon against an owner who knows its own noise, at the delta of ``guarantee``."""
+    division = plan.shares
+    if division.colluders:
+        return guarantee.epsilon
+    sigma = division.against_another_owner(guarantee.noise_multiplier)
+    rate = guarantee.sampling_rate
+    loss = Steps.checked(guarantee.sampler, guarantee.relation, rate, sigma, plan.rounds)
+    remaining = guarantee.delta - guarantee.overflow_delta - guarantee.noise_delta
+    return accounting.round_up(accounting.bound(loss, remaining), 4)
+
+
+def _who_learns_what(plan: Plan, guarantee: Guarantee) -> list[str]:
     division = plan.shares
     of_rounds = "" if plan.rounds == 1 else f" of each of {guarantee.steps_taken} rounds"
     sentences = [
@@ -443,18 +456,13 @@ def _who_learns_what(plan: Plan, guarantee: Guarantee, cost: float) -> list[str]
             "together, who know their own records, noise and masks."
         )
     else:
-        sigma = division.against_another_owner(guarantee.noise_multiplier)
-        rate = guarantee.sampling_rate
-        loss = Steps.checked(guarantee.sampler, guarantee.relation, rate, sigma, plan.rounds)
-        remaining = guarantee.delta - guarantee.overflow_delta - cost
-        epsilon = accounting.round_up(accounting.bound(loss, remaining), 4)
         who = (
             "An owner who sees the result" if plan.rounds == 1 else "Each owner sees all rounds and"
         )
         sentences.append(
             "The guarantee holds against the public and the coordinator, if no owner tells what "
             f"noise it added. {who} knows its own noise: against it epsilon "
-            f"is {upper(epsilon)} at the same delta."
+            f"is {upper(against_another_owner(plan, guarantee))} at the same delta."
         )
     sentences.append(
         "Somebody with records at several owners is protected as several persons are. "

@@ -18,7 +18,15 @@ from workbench.fitting.fits import planned_of
 from workbench.fitting.one_shot import STATISTICS, OneShot
 from workbench.fitting.settings import AUTO
 from workbench.owners import files
-from workbench.owners.agreements import LOOK, SETTINGS, agreement, blank_of, request_of, side_of
+from workbench.owners.agreements import (
+    LOOK,
+    SETTINGS,
+    against_another_owner,
+    agreement,
+    blank_of,
+    request_of,
+    side_of,
+)
 from workbench.owners.shares import Shares
 from workbench.privacy.plan import default_delta
 
@@ -95,16 +103,35 @@ class Plan:
         return rounds
 
     def question(self) -> str:
-        """What an owner is asked, in words."""
+        """What an owner is asked, in words. :raises ArgumentError: where it cannot be done so."""
         times = "one release" if self.rounds == 1 else f"{self.rounds} releases"
         numbers = "counts of the columns" if self.model == LOOK else "sums"
         earlier = " Their scales were learned by an earlier look." * bool(self.settings.get("look"))
         return (
             f"{self.model}: {times} of {numbers} over the records of {', '.join(self.owners)}, at "
             f"most {self.num_records} together. It costs each owner epsilon = "
-            f"{upper(self.epsilon)}, delta = {upper(self.delta)}, and is promised where at most "
-            f"{self.colluders} of them tell what noise they added. Columns: "
+            f"{upper(self.epsilon)}, delta = {upper(self.delta)}. {self._against_owners} Columns: "
             f"{', '.join(self.schema)}; the plan has their ranges and levels.{earlier}"
+        )
+
+    @functools.cached_property
+    def _against_owners(self) -> str:
+        """What the promise is against those who know a part of the noise."""
+        if self.colluders == 1:
+            return (
+                "This also holds against each of the other owners, who knows the noise that it "
+                "added, even together with the coordinator."
+            )
+        if self.colluders:
+            return (
+                f"This also holds against any {self.colluders} of the other owners, even if they "
+                "and the coordinator tell each other what they know, such as the noise that they "
+                "added."
+            )
+        epsilon = against_another_owner(self, side_of(self).guarantee)
+        return (
+            "This holds as long as no owner tells others what noise it added. Each of the other "
+            f"owners knows its own noise: against it epsilon is {upper(epsilon)} at the same delta."
         )
 
     def save(self, path: str | Path) -> Path:

@@ -39,7 +39,7 @@ from workbench.owners.masks import digest_of_keys, keys_of_all
 from workbench.owners.owner import Ready
 from workbench.owners.planning import Plan, as_plan
 from workbench.owners.sums import flat_point
-from workbench.owners.transport import Channel, context_of, listening
+from workbench.owners.transport import SILENCE, Channel, context_of, listening
 from workbench.privacy.guarantee import Guarantee
 from workbench.results import FitResult
 
@@ -49,6 +49,13 @@ PORT = 8920
 PATIENCE = 600.0  # seconds
 _FAR = 2**20
 _STOPPED = "the coordinator stopped."
+_TWICE = (
+    "takes part from another program already: stop that program. If it no longer runs, wait "
+    f"{SILENCE:.0f} seconds and begin again."
+)
+_LATE = (
+    "takes part from another program, with which the rounds have begun: leave that program running."
+)
 _GOODBYE = 5.0
 _LOOKS = 0.2  # seconds between two looks at whether to stop
 _JOINING = _schema.record({name: _schema.text() for name in ("plan", "owner", "keys", "session")})
@@ -56,7 +63,7 @@ _REPLY = _schema.record(
     {
         "round": _schema.whole(),
         "point": _schema.text(),
-        "rung": _schema.whole(at_least=-_FAR),
+        "rung": _schema.whole(at_least=-_FAR, at_most=_FAR),
         "end": _schema.text(),
     }
 )
@@ -94,8 +101,9 @@ class Meeting:
         self._change = threading.Condition()
         self._keys = keys
         self._joined: dict[str, str] = {}  # session by owner
+        self._heard: dict[str, float] = {}  # when, as of ``time.monotonic``
         self._question = ""  # of the round
-        self._waiting: dict[str, Reply] = {}
+        self._waiting: dict[str, Reply] = {}  # a cancelled one is awaited no more
         self._parts: dict[str, Part] = {}
         self._round = -1  # whose sums are asked for
         self._end = ""
@@ -103,20 +111,38 @@ class Meeting:
 
     @property
     def joined(self) -> list[str]:
-        """The owners that are there, in the plan's order."""
+        """The owners that are there, in the plan's order: before the first round those that wait
+        for it, or did a moment ago.
+        """
         with self._change:
-            return [owner for owner in self._plan.owners if owner in self._joined]
+            return [owner for owner in self._plan.owners if self._is_there(owner)]
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether the first round has."""
+        return self._round >= 0
+
+    def _is_there(self, owner: str) -> bool:
+        if owner not in self._joined or self._round >= 0:
+            return owner in self._joined
+        is_silent = time.monotonic() > self._heard[owner] + SILENCE
+        return owner in self._asking() or not is_silent
+
+    def _asking(self) -> list[str]:
+        """The owners whose message waits for a reply."""
+        return [owner for owner, reply in self._waiting.items() if not reply.cancelled()]
 
     def receive(self, message: bytes) -> tuple[str, Reply]:
-        """(whose message it is, the reply once there is one).
+        """As of ``Receiver``.
 
-        :raises ArgumentError: naming ``message``, for one that does not belong here now.
+        :raises ArgumentError: naming ``message`` or ``owner``, for one that does not belong here
+            now.
         """
         with self._change:
             is_greeting = self._round < 0 or files.is_of("greeting", message)
             owner = self._greeted(message) if is_greeting else self._answered(message)
             reply: Reply = Future()
-            self._waiting[owner] = reply
+            self._waiting[owner], self._heard[owner] = reply, time.monotonic()
             if self._end:
                 self._reply_end()
             elif self._question and owner not in self._parts:
@@ -131,25 +157,26 @@ class Meeting:
         self._plan.require_of("message", owner, content)
         if content["keys"] != self._keys:
             reason = "has other keys than the coordinator: read the code to each other."
-            raise ArgumentError("message", owner, reason)
+            raise ArgumentError("owner", owner, reason)
         return owner, content["session"]
 
     def _greeted(self, message: bytes) -> str:
         """The owner that joins, or asks again what is asked."""
         owner, session = self._owner_of(message)
         if self._round >= 0 and owner not in self._joined:
-            raise ArgumentError("message", owner, "comes after the first round has begun.")
-        if self._joined.setdefault(owner, session) != session:
-            raise ArgumentError("message", owner, "has joined already, from another program.")
+            raise ArgumentError("owner", owner, "comes after the first round has begun.")
+        if self._joined.get(owner, session) != session and self._is_there(owner):
+            raise ArgumentError("owner", owner, _TWICE if self._round < 0 else _LATE)
+        self._joined[owner] = session
         return owner
 
     def _answered(self, message: bytes) -> str:
         answer = Part.of(self._plan, "message", "message", message)
         if answer.round != self._round or answer.owner in self._parts:
             reason = f"has answered round {answer.round + 1} already: a round is answered once."
-            raise ArgumentError("message", answer.owner, reason)
+            raise ArgumentError("owner", answer.owner, reason)
         if answer.keys != self._keys:
-            raise ArgumentError("message", answer.owner, "has other keys than the coordinator.")
+            raise ArgumentError("owner", answer.owner, "has other keys than the coordinator.")
         self._parts[answer.owner] = answer
         return answer.owner
 
@@ -157,7 +184,7 @@ class Meeting:
         """Take in that an owner, who greets again, goes. :raises ArgumentError: as ``receive``."""
         owner, session = self._owner_of(message)
         if self._joined.get(owner) != session:
-            raise ArgumentError("message", owner, "has not joined.")
+            raise ArgumentError("owner", owner, "has not joined.")
         self.leave(owner)
 
     def leave(self, owner: str) -> None:
@@ -173,10 +200,10 @@ class Meeting:
     def gather(self) -> None:
         """Wait for all owners.
 
-        :raises OwnersError: if one of them leaves, or it is to stop.
+        :raises OwnersError: if it is to stop.
         """
         try:
-            self._wait_for(self._joined, None)
+            self._wait_for(self._asking, None)
         except StoppedError:
             raise OwnersError("stopped before all owners had joined.") from None
 
@@ -187,14 +214,14 @@ class Meeting:
         :raises StoppedError, OwnersError: if there is no total.
         """
         with self._change:
-            if len(self._joined) < len(self._plan.owners):  # since they were gathered
-                self.close("an owner left before the first round.")
+            if not self.has_begun:  # one may have left since they were gathered
+                self._wait_for(self._asking, None)
             self._round, self._parts = number, {}
             text = base64.b64encode(point.astype("<f4").tobytes()).decode()
             content = {"round": number, "point": text, "rung": rung, "end": ""}
             self._question = files.text_with("question", content)
             self._reply(self._question)
-        self._wait_for(self._parts, time.monotonic() + self._patience)
+        self._wait_for(lambda: self._parts, time.monotonic() + self._patience)
         try:
             released = total(self._plan, self.side, self._parts)
         except ArgumentError as error:
@@ -215,26 +242,27 @@ class Meeting:
         """Wait a moment for owners that still compute, so that they learn why there is no more."""
         until = time.monotonic() + _GOODBYE
         with self._change:
-            while self._told < self._joined.keys() and time.monotonic() < until:
+            while not self._told.issuperset(self.joined) and time.monotonic() < until:
                 self._change.wait(_LOOKS)
 
     def _reply_end(self) -> None:
         content = {"round": 0, "point": "", "rung": 0, "end": self._end}
-        self._told.update(self._waiting)
+        self._told.update(self._asking())
         self._reply(files.text_with("question", content))
 
     def _reply(self, text: str) -> None:
         for reply in self._waiting.values():
-            reply.set_result(text)
+            if reply.set_running_or_notify_cancel():  # from here on it cannot be cancelled
+                reply.set_result(text)
         self._waiting.clear()
 
-    def _wait_for(self, arrived: Collection[str], until: float | None) -> None:
+    def _wait_for(self, arrived: Callable[[], Collection[str]], until: float | None) -> None:
         with self._change:
-            while len(arrived) < len(self._plan.owners) and not self._end:
+            while len(arrived()) < len(self._plan.owners) and not self._end:
                 if self._stop():
                     raise StoppedError
                 if until is not None and time.monotonic() > until:
-                    late = " and ".join(x for x in self._plan.owners if x not in arrived)
+                    late = " and ".join(x for x in self._plan.owners if x not in arrived())
                     self.close(f"{late} did not answer{self._in_round()}.")
                 self._change.wait(_LOOKS)
             if self._end:

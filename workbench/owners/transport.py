@@ -24,10 +24,11 @@ from workbench._compiler import StoppedError
 from workbench._validate import ArgumentError
 from workbench.owners.files import MOST_BYTES
 
-__all__ = ["Channel", "Receiver", "context_of", "listening"]
+__all__ = ["SILENCE", "Channel", "Receiver", "context_of", "listening"]
 
 _DONE, _LATER, _REFUSED = 200, 202, 409
 _POLL, _SLACK = 5.0, 40.0  # seconds after which an owner has to ask again, and waits on top
+SILENCE = 3 * _POLL + 1.0  # seconds after which an owner that does not ask again is gone
 _EARLY, _PAUSE = 15.0, 0.5  # seconds that an owner waits for the server, and between two tries
 _FLUSHES = 0.1  # seconds, for the last replies
 
@@ -36,7 +37,9 @@ class Receiver(Protocol):
     """What takes messages in, from threads of the server."""
 
     def receive(self, message: bytes) -> tuple[str, Future[str]]:
-        """(whose message it is, the reply once there is one). :raises ArgumentError: if refused."""
+        """(whose message it is, the reply once there is one, cancelled where the owner has to ask
+        again). :raises ArgumentError: if refused.
+        """
 
     def dismiss(self, message: bytes) -> None:
         """Take in that an owner goes. :raises ArgumentError: if refused."""
@@ -123,14 +126,13 @@ def _application(receiver: Receiver) -> Any:
         async def post(self) -> None:
             with self._refusing():
                 self.owner, reply = receiver.receive(self.request.body)
-                replied = asyncio.wrap_future(reply)
-                await asyncio.wait([replied], timeout=_POLL)
+                await asyncio.wait([asyncio.wrap_future(reply)], timeout=_POLL)
                 self.owner = ""
-                if replied.done():
-                    self.finish(replied.result())
-                else:  # before a network takes the connection for idle
+                if reply.cancel():  # before a network takes the connection for idle
                     self.set_status(_LATER)
                     self.finish()
+                else:
+                    self.finish(reply.result())
 
         @contextlib.contextmanager
         def _refusing(self) -> Iterator[None]:

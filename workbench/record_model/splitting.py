@@ -15,7 +15,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from numpyro import handlers, validation_enabled
+from numpyro import handlers
 from numpyro.distributions import constraints
 from numpyro.distributions.transforms import biject_to
 from numpyro.infer.autoguide import AutoGuide
@@ -35,6 +35,7 @@ from workbench.record_model.plates import (
     require_automatic,
     takes_num_records,
 )
+from workbench.record_model.threads import without_validation
 from workbench.record_model.traces import (
     RecordPlates,
     drawn,
@@ -55,7 +56,7 @@ PER_RECORD_PARAMETERS = (
     "that record alone: use an amortised guide, whose networks all records share."
 )
 
-_MADE_UP = threading.Lock()  # numpyro validates in all threads or in none
+_FIRST_CALL = threading.Lock()  # of a guide, which several fits may have
 
 
 def split(
@@ -101,7 +102,8 @@ def split(
     pair = _Pair(
         model, guide, arguments, (constants[0], constants[1]), layout, blank_record, plates
     )
-    imputed = pair.begin_guide(key) if isinstance(guide, AutoGuide) else set()
+    with _FIRST_CALL:
+        imputed = pair.begin_guide(key) if isinstance(guide, AutoGuide) else set()
     initial = pair.initial(key)
     sites = pair.sites
     check_sites(sites["guide"], sites["model"], plates.names)
@@ -230,7 +232,7 @@ class _Pair:
                 _WithoutObservations(RecordPlates(original, 1, None, full), imputed)
             )
         try:
-            with _MADE_UP, validation_enabled(False):  # made-up records need not be valid
+            with without_validation():  # made-up records need not be valid
                 undrawn = handlers.substitute(self.guide, substitute_fn=_zeros_drawn)
                 trace_of(undrawn, key, {}, args, {**constants, **by_name}, full=full)
         finally:

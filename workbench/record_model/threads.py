@@ -1,21 +1,27 @@
-"""NumPyro keeps its effect handlers in one list for the whole process; here it becomes one list per
-thread.
+"""NumPyro keeps its effect handlers, and whether distributions validate, for the whole process;
+here each thread has its own.
 
 A fit traces its model in a background thread while the notebook's own cells may run NumPyro, and
 several fits may run at once. With one shared list the handlers of one thread would apply to the
-sites of another: wrong traces, silently.
+sites of another. And a density is -inf outside of its support only where distributions validate, so
+a thread that switches this off for all would change the densities of another. Both are wrong
+traces, silently.
 """
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import threading
-from collections.abc import Iterable, MutableSequence
+from collections.abc import Iterable, Iterator, MutableSequence
 from typing import Any
 
 import numpyro.primitives
+from numpyro.distributions import Distribution
 
-__all__ = ["separate_handler_stacks"]
+__all__ = ["separate_handler_stacks", "without_validation"]
+
+_THREAD = threading.local()
 
 
 class _StackPerThread(MutableSequence):
@@ -59,3 +65,26 @@ def separate_handler_stacks() -> None:
     for name, module in list(sys.modules.items()):
         if name.split(".")[0] == "numpyro" and getattr(module, "_PYRO_STACK", None) is shared:
             module._PYRO_STACK = separate  # type: ignore[attr-defined]
+
+
+class _Validation:
+    """Whether a distribution validates that was not told so. :param default: of the process."""
+
+    def __init__(self, default: bool) -> None:
+        self._default = default
+
+    def __get__(self, distribution: Any, kind: type) -> bool:
+        return self._default and not getattr(_THREAD, "is_made_up", False)
+
+
+@contextlib.contextmanager
+def without_validation() -> Iterator[None]:
+    """Distributions of this thread do not validate; those of others go on as they did."""
+    default: Any = vars(Distribution)["_validate_args"]
+    if not isinstance(default, _Validation):  # which ``numpyro.enable_validation`` replaces
+        Distribution._validate_args = _Validation(default)
+    _THREAD.is_made_up = True
+    try:
+        yield
+    finally:
+        _THREAD.is_made_up = False

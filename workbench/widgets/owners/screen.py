@@ -242,12 +242,13 @@ class Coordinator(_Rounds[_Fit]):
         super()._follow(run)
 
     def _show(self, run: _Fit) -> None:
-        if run.prepared is not None:
+        meeting = run.meeting
+        if meeting is not None and meeting.has_begun:
             now = run.progress()
             self._live.show(run, now)
             self._subject.show(run, now)
-        elif run.meeting is not None:
-            owners, joined = self.plan.owners, run.meeting.joined
+        elif meeting is not None:
+            owners, joined = self.plan.owners, meeting.joined
             missing = ", ".join(owner for owner in owners if owner not in joined)
             said = f"{', '.join(joined)} joined" if joined else "nobody has joined yet"
             line = markup.note(f"Waiting for {missing}." if missing else "All are here.", said)
@@ -320,7 +321,8 @@ class Owner(_Rounds[_Answers]):
         return _Answers(self._answered)
 
     def _show(self, run: _Answers) -> None:
-        first, facts = "Waiting.", "Nothing is charged until all owners are here."
+        # the charge is made in the first round, of which there is no sign
+        first, facts = "Waiting.", "The ledger is charged once all owners are here, not before."
         if run.rounds:
             first, facts = "Answering…", f"The ledger has the charge. {self._done(run)}"
         self._say(markup.note("Stopping…" if run.stopping else first, facts), run)
