@@ -35,7 +35,7 @@ MOST_COLUMNS = 40  # of more, noise hides how they go together
 _OF_LOOK = 1 / 3  # of its budget
 _USUAL, _FURTHER = 1.5, 3.0  # S, in columns and beside them
 _HIDDEN = 0.7  # noise in a direction, in the mean square of a column, beyond which it hides all
-_ROWS = 20_000  # at once
+_ROWS, _FAR = 20_000, 1e100  # at once; what stands for infinite
 
 
 def share_with_products(share: float, model: Model) -> float:
@@ -110,7 +110,7 @@ def sums_of(data: Dataset, standard: Standard, sensitivity: float, per_record: i
     for start in range(0, len(x), _ROWS):
         part = slice(start, start + _ROWS)
         u = (np.asarray(x[part], np.float64) - standard.means) / standard.deviations
-        v = np.column_stack([np.ones(len(u)), u])
+        v = np.nan_to_num(np.column_stack([np.ones(len(u)), u]), nan=0.0, posinf=_FAR, neginf=-_FAR)
         weights = of_row[part] * np.minimum(1.0, sensitivity / np.square(v).sum(axis=1))
         vectors = v[:, rows] * v[:, others] * doubled * weights[:, None]
         total += np.trunc(vectors).astype(np.int64).sum(axis=0)
