@@ -76,10 +76,18 @@ def test_a_person_with_all_rows_moves_sums_no_further_than_a_record():
 
 @pytest.mark.parametrize("noise", [0.3, 4.0, 12.3456, 500.0])
 def test_counts_and_products_together_are_one_release_of_the_look(noise):
-    parts = divided(noise, of_formula())
+    parts = divided(noise, of_formula(), 2**29)
+    assert min(parts) > 0
     assert sum(1 / part**2 for part in parts) <= 1 / noise**2
-    assert divided(noise, of_formula("ill ~ stay")) == (noise, 0.0)
-    assert share_with_products(0.1, of_formula()) == pytest.approx(0.15)
+    assert divided(noise, of_formula("ill ~ stay"), 2**29) == (noise, 0.0)
+    assert divided(noise, of_formula(), 2) == (noise, 0.0)  # which noise would hide
+
+
+def test_a_look_costs_more_where_products_show_and_nothing_else():
+    budget = 1.0, 1e-6, "add_or_remove_one"
+    assert share_with_products(0.1, of_formula(), 10**6, *budget) == pytest.approx(0.15)
+    assert share_with_products(0.1, of_formula(), 500, *budget) == 0.1
+    assert share_with_products(0.0, of_formula(), 10**6, *budget) == 0.0
 
 
 @pytest.mark.parametrize(

@@ -18,8 +18,8 @@ from workbench.data.counting import Counting, counting_of
 from workbench.data.look import Scales
 from workbench.fitting.learned_scales import looks_by_default, require_scalable, share_for, take
 from workbench.fitting.products import (
-    divided,
     most_products,
+    parts_of,
     share_with_products,
     with_products,
 )
@@ -126,7 +126,7 @@ class Declared:
     ) -> float | None:
         if asked is not None or not (is_alone and looks_by_default(model, self.source)):
             return asked
-        return share_with_products(share_for(self._counting(model), *budget), model)
+        return share_with_products(share_for(self._counting(model), *budget), model, *budget)
 
     def num_counts(self, spec: FitSpec) -> int:
         """:raises ArgumentError: naming ``look``, where nothing can be learned."""
@@ -145,7 +145,7 @@ class Declared:
     def looked(self, spec: FitSpec, plan: PrivacyPlan, key: jax.Array) -> FitSpec:
         assert plan.look is not None
         counting = self._counting(spec.model)
-        of_counts, of_products = divided(plan.look.noise_multiplier, spec.model)
+        of_counts, of_products = parts_of(spec, plan.look.noise_multiplier)
         fit = spec.with_scales(take(counting, spec.model, self.source, of_counts, key))
         return with_products(fit, of_products, key, spec.with_scales)
 

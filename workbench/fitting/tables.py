@@ -25,8 +25,8 @@ from workbench.data.schema import Schema
 from workbench.data.undeclared import Table, by_type, is_complete, types_from_text, types_to_text
 from workbench.fitting.columns import Budget, Price
 from workbench.fitting.products import (
-    divided,
     most_products,
+    parts_of,
     share_with_products,
     with_products,
 )
@@ -102,7 +102,7 @@ class Unlearned:
             )
         if asked is not None:
             return asked
-        return share_with_products(self.columns.share_of_budget(*budget), model)
+        return share_with_products(self.columns.share_of_budget(*budget), model, *budget)
 
     def num_counts(self, spec: FitSpec) -> int:
         return self.columns.size(spec.privacy.num_records) + most_products(spec.model)
@@ -115,14 +115,14 @@ class Unlearned:
         settings = plan.settings
         self.columns.require_visible(
             settings.epsilon,
-            divided(plan.look.noise_multiplier, spec.model)[0],
+            parts_of(spec, plan.look.noise_multiplier)[0],
             plan.delta_of_texts,
             settings.num_records,
         )
 
     def looked(self, spec: FitSpec, plan: PrivacyPlan, key: jax.Array) -> FitSpec:
         assert plan.look is not None
-        of_counts, of_products = divided(plan.look.noise_multiplier, spec.model)
+        of_counts, of_products = parts_of(spec, plan.look.noise_multiplier)
         look = self.columns.take(of_counts, key, plan.delta_of_texts)
         assert look.schema is not None
         again = functools.partial(self.learned, spec, schema=look.schema.to_dict())
@@ -154,7 +154,7 @@ class Unlearned:
         return Price(
             tuple(self.columns.table.types),
             privacy.look,
-            share_with_products(self.columns.share_if_declared(*budget), spec.model),
+            share_with_products(self.columns.share_if_declared(*budget), spec.model, *budget),
         )
 
 

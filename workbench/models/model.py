@@ -249,7 +249,7 @@ class Model:
 
     @property
     def standard(self) -> Standard | None:
-        """How the design's columns, the array x, become standard ones; None for those of no design."""
+        """How the columns of a design, the array x, become standard ones; None without one."""
         return None
 
     @property
