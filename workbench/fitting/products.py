@@ -75,7 +75,7 @@ def divided(noise_multiplier: float, model: Model, num_records: int) -> tuple[fl
     if standard is None:
         return noise_multiplier, 0.0
     of_counts, of_products = (
-        round_up(noise_multiplier / math.sqrt(share), 4) for share in (1 - _OF_LOOK, _OF_LOOK)
+        round_up(noise_multiplier / math.sqrt(fraction), 4) for fraction in (1 - _OF_LOOK, _OF_LOOK)
     )
     columns = len(standard.means)
     in_a_direction = of_products * _sensitivity(columns) / num_records * math.sqrt(columns)
@@ -125,9 +125,9 @@ def with_products(
     count, error = float(noised[0]), deviation(per_record)
     if error * math.sqrt(columns) > _HIDDEN_AFTER * count:
         return fit
-    rows, others = np.triu_indices(columns + 1)
+    first, second = np.triu_indices(columns + 1)
     matrix = np.zeros((columns + 1, columns + 1))
-    matrix[rows, others] = noised / np.where(rows == others, 1.0, math.sqrt(2)) / count
+    matrix[first, second] = noised / np.where(first == second, 1.0, math.sqrt(2)) / count
     matrix = np.triu(matrix) + np.triu(matrix, 1).T
     products = Products(*standard, matrix.tolist(), error / count)
     return again({**fit.scales, PRODUCTS: products})
@@ -143,14 +143,14 @@ def sums_of(data: Dataset, standard: Standard, sensitivity: float, per_record: i
     if units is not None:
         of_unit = np.asarray(units.counts, np.int64)
         of_row = np.repeat(per_record // np.maximum(of_unit, 1), of_unit)
-    rows, others = np.triu_indices(x.shape[1] + 1)
-    doubled = np.where(rows == others, 1.0, math.sqrt(2))
-    total = np.zeros(len(rows), np.int64)
+    first, second = np.triu_indices(x.shape[1] + 1)
+    doubled = np.where(first == second, 1.0, math.sqrt(2))
+    total = np.zeros(len(first), np.int64)
     for start in range(0, len(x), _ROWS):
-        part = slice(start, start + _ROWS)
-        u = (np.asarray(x[part], np.float64) - standard.means) / standard.deviations
+        chunk = slice(start, start + _ROWS)
+        u = (np.asarray(x[chunk], np.float64) - standard.means) / standard.deviations
         v = np.nan_to_num(np.column_stack([np.ones(len(u)), u]), nan=0.0, posinf=_FAR, neginf=-_FAR)
-        weights = of_row[part] * np.minimum(1.0, sensitivity / np.square(v).sum(axis=1))
-        vectors = v[:, rows] * v[:, others] * doubled * weights[:, None]
+        weights = of_row[chunk] * np.minimum(1.0, sensitivity / np.square(v).sum(axis=1))
+        vectors = v[:, first] * v[:, second] * doubled * weights[:, None]
         total += np.trunc(vectors).astype(np.int64).sum(axis=0)
     return total

@@ -297,13 +297,13 @@ class Regression:
         gradients = np.vstack(
             [np.kron(per_site[name], predictors) for name in shapes if name in per_site]
         )
-        known = self.moments()
-        of_predictor = gradients @ np.kron(known.draws, predictors) @ gradients.T
+        second = self.moments()
+        of_predictor = gradients @ np.kron(second.draws, predictors) @ gradients.T
         moments = np.tile(np.eye(len(names)), (len(of_predictor), 1, 1))
         moments[:, rows[:, None], rows] = of_predictor
         is_intercept = np.isin(names, (INTERCEPT, f"mean_{INTERCEPT}"))
         order = np.argsort(is_intercept, kind="stable")
-        return of_moments(moments, order, are_measured=known.are_measured)
+        return of_moments(moments, order, are_measured=second.are_measured)
 
     def _gradients(self) -> dict[str, np.ndarray]:
         """By site, the gradient of a predictor in its entries, as combinations of the columns of
