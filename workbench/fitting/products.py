@@ -45,7 +45,7 @@ _OF_LOOK = 1 / 3  # of its budget
 _USUAL, _FURTHER = 1.5, 3.0  # S, in columns and beside them
 # noise in a direction, in mean squares of a column, from which on it hides how columns go together.
 # For N = 5000 and epsilon 1 it is .16 of ten columns and .28 of fifteen. With correlations of .5
-# products made intervals of ten a fifth as wide and of fifteen half as wide, and errors of ten .8 of
+# products made intervals of ten a fifth as wide and of fifteen half, and errors of ten .8 of
 # what they were. With .9 intervals of ten stayed as wide, and errors rose from 2.6 standard errors
 # to 4.2.
 _HIDDEN = 0.3
