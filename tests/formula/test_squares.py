@@ -73,7 +73,7 @@ def of_table(design, frame):
 def test_moments_are_those_of_the_table_where_its_columns_are_independent(formula):
     frame = table()
     model = fitted(formula, frame)
-    moments = model.model.moments()
+    moments = model.model.moments().draws
     columns = of_table(model.columns.design, frame)
     wanted = columns.T @ columns / SIZE
     np.testing.assert_allclose(moments.mean(axis=0), wanted, atol=0.15)
@@ -93,7 +93,7 @@ def test_a_level_without_records_is_as_unsure_as_the_noise_that_hides_it():
     frame = table()
     model = fitted("y ~ w", frame, deviation=50.0)
     nobody = [*model.columns.design.block.names].index("w=nobody")
-    logarithms = np.log(np.einsum("sii->si", model.model.moments())[:, 1 + nobody])
+    logarithms = np.log(np.einsum("sii->si", model.model.moments().draws)[:, 1 + nobody])
     # from a hundredth of a record to as many as the noise hides, all orders alike
     assert logarithms.mean() == pytest.approx(np.log((0.01 * 50.0) ** 0.5 / SIZE), abs=0.5)
     assert logarithms.std() == pytest.approx(np.log(50.0 / 0.01) / 12**0.5, abs=0.3)
@@ -146,7 +146,7 @@ def test_levels_that_nobody_counted_are_less_sure():
     counted = Shares({level: [1 / 7, 0.0] for level in (*LEVELS, "nobody")})
     model = wb.models.formula("y ~ w", family="gaussian", schema=SCHEMA)
     sure, unsure = (
-        some.model.moments()[:, 1, 1] for some in (model.with_scales({"w": counted}), model)
+        some.model.moments().draws[:, 1, 1] for some in (model.with_scales({"w": counted}), model)
     )
     np.testing.assert_allclose(sure, 1 / 7, rtol=0.01)
     assert 0.5 < np.log(unsure).std() < 1.2

@@ -80,6 +80,7 @@ ALLOWED = {
         "workbench/data/dependence.py", "PairScores.dependence", "numpy.random.default_rng"
     ): _INDEPENDENT,
     Use("workbench/data/dependence.py", "_of_independent", "numpy.random.Generator"): _INDEPENDENT,
+    Use("workbench/formula/squares.py", "_measured", "numpy.random.default_rng"): _RELEASED,
     Use("workbench/data/splits.py", "evaluation_rows", "numpy.random.Generator"): _SPLIT_SEED,
     Use("workbench/data/splits.py", "evaluation_rows", "numpy.random.PCG64"): _SPLIT_SEED,
     Use("workbench/data/dataset.py", "Dataset.subset", "numpy.random.Generator"): _SUBSET_SEED,

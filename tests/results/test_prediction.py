@@ -1,6 +1,7 @@
 """Predictions, scores and synthetic records of a result, in memory and loaded again."""
 
 import dataclasses
+import warnings
 
 import jax.numpy as jnp
 import numpy as np
@@ -82,6 +83,20 @@ def test_a_table_with_values_outside_the_bounds_is_told_so(fitted):
     with pytest.warns(BoundsWarning):
         fitted.intervals(people)
     assert len(fitted.predict(people.head(2))) == 2
+
+
+def test_a_table_with_values_that_are_no_level_is_told_so(private_frame):
+    frame = private_frame.assign(ward=np.where(private_frame["age"] > 50, "a", "b"))
+    ward = wb.data.Categorical(["a", "b"], other=True)
+    schema = {"ill": bool, "age": (0, 100), "ward": ward}
+    options = {"epsilon": 8.0, "iterations": 20, "ledger": False, "schema": schema}
+    fit = wb.fit("ill ~ age + ward", frame, privacy=wb.Privacy(look=0), **options)
+    people = pd.DataFrame({"age": [25.0, 50.0, 30.0, 40.0], "ward": ["a", "b", "A", None]})
+    with pytest.warns(BoundsWarning, match=r"no level .*ward \(50\.?0? % of these rows\)"):
+        fit.predict(people)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", BoundsWarning)
+        fit.predict(people.head(2))
 
 
 def test_predictions_are_means_over_posterior_draws(fitted, table):

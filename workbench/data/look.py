@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -24,10 +24,13 @@ from workbench.data.schema import Schema
 __all__ = [
     "CERTAIN",
     "MOST_TAIL",
+    "PRODUCTS",
     "Look",
+    "Products",
     "Scale",
     "Scales",
     "Shares",
+    "Standard",
     "consistent",
     "inside",
     "learned",
@@ -133,8 +136,34 @@ class Shares(NamedTuple):
     levels: Mapping[str, Sequence[float]]
 
 
-Scales = Mapping[str, Scale | Shares]
-"""What looks have learned, by column."""
+class Standard(NamedTuple):
+    """How the columns of a regression's design become standard ones, by learned scales.
+
+    :param means: float[D]. :param deviations: float[D], above 0.
+    """
+
+    means: Sequence[float]
+    deviations: Sequence[float]
+
+
+class Products(NamedTuple):
+    """Mean products of the columns of a regression's design with each other, through noise.
+
+    :param means: of ``Standard``. :param deviations: of ``Standard``.
+    :param matrix: float[D + 1, D + 1], of a constant 1 and the standard columns.
+    :param error: standard deviation of the noise of its diagonal; of two different columns it is
+        that over the square root of 2.
+    """
+
+    means: Sequence[float]
+    deviations: Sequence[float]
+    matrix: Sequence[Sequence[float]]
+    error: float
+
+
+PRODUCTS = "(products)"  # beside the columns
+Scales = Mapping[str, Scale | Shares | Products]
+"""What looks have learned, by column, and under ``PRODUCTS`` of columns together."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -387,11 +416,32 @@ _of_levels = _schema.record(
 )
 
 
+_of_products = _schema.record(
+    {
+        "means": _schema.listed(_schema.number()),
+        "deviations": _schema.listed(_schema.number(above=0)),
+        "matrix": _schema.listed(_schema.listed(_schema.number())),
+        "error": _schema.number(above=0),
+    }
+)
+_KINDS = {"levels": (Shares, _of_levels), "matrix": (Products, _of_products)}
+
+
+def _kind(value: Any) -> tuple[Any, Callable[[str, Any], Any]]:
+    """(what ``value`` is of, how its form is checked)."""
+    named = [kind for name, kind in _KINDS.items() if isinstance(value, Mapping) and name in value]
+    return named[0] if named else (Scale, _of_numbers)
+
+
 def _form(field: str, value: Any) -> None:
-    is_of_levels = isinstance(value, Mapping) and "levels" in value
-    (_of_levels if is_of_levels else _of_numbers)(field, value)
-    if not is_of_levels and not (value["low"] < value["high"] and value["spread"] > 0):
+    kind, check = _kind(value)
+    check(field, value)
+    if kind is Scale and not (value["low"] < value["high"] and value["spread"] > 0):
         raise _schema.FormError(field, "must have low < high and a spread above 0")
+    if kind is Products:
+        sizes = {len(value["matrix"]), *map(len, value["matrix"])}
+        if sizes != {len(value["means"]) + 1} or len(value["means"]) != len(value["deviations"]):
+            raise _schema.FormError(field, "must have a square matrix of one more than its means")
 
 
 scales_form = _schema.mapped(_form)
@@ -424,11 +474,11 @@ def scales_to_dict(scales: Scales) -> dict[str, dict[str, Any]]:
     return {name: scale._asdict() for name, scale in scales.items()}
 
 
-def scales_from_dict(values: Mapping[str, Mapping[str, Any]]) -> dict[str, Scale | Shares]:
+def scales_from_dict(
+    values: Mapping[str, Mapping[str, Any]],
+) -> dict[str, Scale | Shares | Products]:
     """What ``scales_to_dict`` wrote."""
-    return {
-        name: (Shares if "levels" in scale else Scale)(**scale) for name, scale in values.items()
-    }
+    return {name: _kind(scale)[0](**scale) for name, scale in values.items()}
 
 
 def consistent(values: np.ndarray, depth: int) -> np.ndarray:

@@ -17,6 +17,12 @@ from workbench.data import load as load_data
 from workbench.data.counting import Counting, counting_of
 from workbench.data.look import Scales
 from workbench.fitting.learned_scales import looks_by_default, require_scalable, share_for, take
+from workbench.fitting.products import (
+    most_products,
+    parts_of,
+    share_with_products,
+    with_products,
+)
 from workbench.ledger.fingerprint import fingerprint
 from workbench.ledger.ledger import DatasetId
 from workbench.ledger.reservation import id_of
@@ -77,7 +83,7 @@ class Columns(Protocol):
     def delta_of_texts(self, delta: float) -> float:
         """The part of delta for texts of one unit that a look may show."""
 
-    def require_visible(self, plan: PrivacyPlan) -> None:
+    def require_visible(self, spec: FitSpec, plan: PrivacyPlan) -> None:
         """Refuse a look that would show nothing. :raises ArgumentError: naming ``epsilon``."""
 
     def looked(self, spec: FitSpec, plan: PrivacyPlan, key: jax.Array) -> FitSpec:
@@ -120,7 +126,7 @@ class Declared:
     ) -> float | None:
         if asked is not None or not (is_alone and looks_by_default(model, self.source)):
             return asked
-        return share_for(self._counting(model), *budget)
+        return share_with_products(share_for(self._counting(model), *budget), model, *budget)
 
     def num_counts(self, spec: FitSpec) -> int:
         """:raises ArgumentError: naming ``look``, where nothing can be learned."""
@@ -128,19 +134,20 @@ class Declared:
             return 0
         counting = self._counting(spec.model)
         require_scalable(counting, spec.model, self.source, spec.processes.count)
-        return counting.size
+        return counting.size + most_products(spec.model)
 
     def delta_of_texts(self, delta: float) -> float:
         return 0.0
 
-    def require_visible(self, plan: PrivacyPlan) -> None:
+    def require_visible(self, spec: FitSpec, plan: PrivacyPlan) -> None:
         pass  # ``share`` is 0 then
 
     def looked(self, spec: FitSpec, plan: PrivacyPlan, key: jax.Array) -> FitSpec:
         assert plan.look is not None
         counting = self._counting(spec.model)
-        noise = plan.look.noise_multiplier
-        return spec.with_scales(take(counting, spec.model, self.source, noise, key))
+        of_counts, of_products = parts_of(spec, plan.look.noise_multiplier)
+        fit = spec.with_scales(take(counting, spec.model, self.source, of_counts, key))
+        return with_products(fit, of_products, key, spec.with_scales)
 
     def learned(self, spec: FitSpec, scales: Scales, schema: Mapping[str, Any]) -> FitSpec:
         return spec.with_scales(scales)

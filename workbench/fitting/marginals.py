@@ -129,7 +129,7 @@ class ChosenMarginals(Declared):
         counted = self._scores.of_columns.size + self._scores.of_pairs.size
         return counted if spec.privacy.look else 0
 
-    def require_visible(self, plan: PrivacyPlan) -> None:
+    def require_visible(self, spec: FitSpec, plan: PrivacyPlan) -> None:
         """:raises ArgumentError: naming ``look``, where noise is more than whole numbers hold."""
         if plan.look is not None:
             self._spacings(plan.look.noise_multiplier)

@@ -261,7 +261,7 @@ class FitSpec:
             self.columns.num_counts(self),
             self.columns.delta_of_texts(privacy.delta),
         )
-        self.columns.require_visible(plan)
+        self.columns.require_visible(self, plan)
         return plan.after_look(privacy, self.data.num_train, is_vacant=self.is_vacant)
 
     def most_coordinates(self, step: PrivateStep) -> int:

@@ -24,6 +24,12 @@ from workbench.data.preprocessing import DECLARATION, column_name, listed
 from workbench.data.schema import Schema
 from workbench.data.undeclared import Table, by_type, is_complete, types_from_text, types_to_text
 from workbench.fitting.columns import Budget, Price
+from workbench.fitting.products import (
+    most_products,
+    parts_of,
+    share_with_products,
+    with_products,
+)
 from workbench.fitting.settings import FormulaSettings
 from workbench.fitting.undeclared import Undeclared, id_of_table
 from workbench.ledger.fingerprint import secret_key
@@ -94,29 +100,34 @@ class Unlearned:
                 "declared stay unknown.",
                 remedy="Declare them, as in schema={'age': (0, 120)}.",
             )
-        return self.columns.share_of_budget(*budget) if asked is None else asked
+        if asked is not None:
+            return asked
+        return share_with_products(self.columns.share_of_budget(*budget), model, *budget)
 
     def num_counts(self, spec: FitSpec) -> int:
-        return self.columns.size(spec.privacy.num_records)
+        return self.columns.size(spec.privacy.num_records) + most_products(spec.model)
 
     def delta_of_texts(self, delta: float) -> float:
         return self.columns.delta_of_texts(delta)
 
-    def require_visible(self, plan: PrivacyPlan) -> None:
+    def require_visible(self, spec: FitSpec, plan: PrivacyPlan) -> None:
         assert plan.look is not None
         settings = plan.settings
         self.columns.require_visible(
             settings.epsilon,
-            plan.look.noise_multiplier,
+            parts_of(spec, plan.look.noise_multiplier)[0],
             plan.delta_of_texts,
             settings.num_records,
         )
 
     def looked(self, spec: FitSpec, plan: PrivacyPlan, key: jax.Array) -> FitSpec:
         assert plan.look is not None
-        look = self.columns.take(plan.look.noise_multiplier, key, plan.delta_of_texts)
+        of_counts, of_products = parts_of(spec, plan.look.noise_multiplier)
+        look = self.columns.take(of_counts, key, plan.delta_of_texts)
         assert look.schema is not None
-        return self.learned(spec, look.scales(spec.model.responses), look.schema.to_dict())
+        again = functools.partial(self.learned, spec, schema=look.schema.to_dict())
+        fit = again(look.scales(spec.model.responses))
+        return with_products(fit, of_products, key, again)
 
     def learned(self, spec: FitSpec, scales: Scales, schema: Mapping[str, Any]) -> FitSpec:
         declared = Schema.from_dict(schema)
@@ -141,7 +152,9 @@ class Unlearned:
         assert privacy.relation is not None  # which a spec has chosen
         budget = privacy.num_records, privacy.epsilon, privacy.delta, privacy.relation
         return Price(
-            tuple(self.columns.table.types), privacy.look, self.columns.share_if_declared(*budget)
+            tuple(self.columns.table.types),
+            privacy.look,
+            share_with_products(self.columns.share_if_declared(*budget), spec.model, *budget),
         )
 
 

@@ -16,7 +16,7 @@ from workbench import _validate
 from workbench._lazy import pd
 from workbench.data import Dataset, Schema
 from workbench.data.columns import Numeric
-from workbench.data.look import Scale, Scales, Shares, learned
+from workbench.data.look import Products, Scale, Scales, Shares, Standard, learned
 from workbench.data.preprocessing import listed
 from workbench.formula import squares
 from workbench.formula.design import Design, DesignWarning, sd_of
@@ -107,6 +107,22 @@ class FormulaModel(Model):
         return bool(self.columns_scaled) and not self._fixed_by_priors
 
     @property
+    def learns_products(self) -> bool:
+        """See ``Model.learns_products``. A linear regression, mostly from one release of noised
+        sums, has them there; of slopes of groups no products are taken.
+        """
+        design, block = self.columns.design, self.columns.design.block
+        has_slopes = any(effects.block.columns for effects in design.groups)
+        is_several = len(block.terms) > 1 or len(block.columns) > 1
+        is_linear = self.linear is not None and self.linear.residuals is not None
+        return self.learns_scales and is_several and not (has_slopes or is_linear)
+
+    @property
+    def standard(self) -> Standard:
+        """See ``Model.standard``."""
+        return squares.standard(self.columns.design, self.scales)
+
+    @property
     def _fixed_by_priors(self) -> list[str]:
         """Priors of the user that say something only on the scales that were declared."""
         block = self.columns.design.block
@@ -171,7 +187,7 @@ class FormulaModel(Model):
             {
                 name: scale
                 for name, scale in scales.items()
-                if name in scaled or isinstance(scale, Shares)
+                if name in scaled or isinstance(scale, Shares | Products)
             },
         )
 

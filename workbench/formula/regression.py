@@ -47,6 +47,7 @@ from workbench.formula.design import Effects, sd_of
 from workbench.formula.families import Family, Response
 from workbench.formula.priors import LogarithmOver, moved, side_by_side
 from workbench.formula.shapes import Curve, Monotone
+from workbench.formula.squares import SecondMoments
 from workbench.posterior.expected_curvature import ExpectedCurvature, of_moments
 
 __all__ = [
@@ -111,7 +112,7 @@ class Regression:
     parameters: Mapping[str, dist.Distribution]
     shared: Mapping[str, np.ndarray]
     shapes: Sequence[Curve | Monotone]
-    moments: Callable[[], np.ndarray] = field(repr=False)
+    moments: Callable[[], SecondMoments] = field(repr=False)
 
     @functools.cached_property
     def __signature__(self) -> inspect.Signature:
@@ -296,11 +297,13 @@ class Regression:
         gradients = np.vstack(
             [np.kron(per_site[name], predictors) for name in shapes if name in per_site]
         )
-        of_predictor = gradients @ np.kron(self.moments(), predictors) @ gradients.T
+        second = self.moments()
+        of_predictor = gradients @ np.kron(second.draws, predictors) @ gradients.T
         moments = np.tile(np.eye(len(names)), (len(of_predictor), 1, 1))
         moments[:, rows[:, None], rows] = of_predictor
         is_intercept = np.isin(names, (INTERCEPT, f"mean_{INTERCEPT}"))
-        return of_moments(moments, np.argsort(is_intercept, kind="stable"))
+        order = np.argsort(is_intercept, kind="stable")
+        return of_moments(moments, order, are_measured=second.are_measured)
 
     def _gradients(self) -> dict[str, np.ndarray]:
         """By site, the gradient of a predictor in its entries, as combinations of the columns of

@@ -15,19 +15,27 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
+from typing import NamedTuple
 
 import numpy as np
 from scipy.sparse.csgraph import connected_components
 from scipy.special import ndtri
 
 from workbench.data.columns import Column, Numeric
-from workbench.data.look import Scale, Scales, Shares
+from workbench.data.look import PRODUCTS, Products, Scale, Scales, Shares, Standard
 from workbench.data.schema import Schema
 from workbench.formula.coding import Block
 from workbench.formula.design import Design
 from workbench.formula.factors import Factor, Levels, Number, Values, level_names
 
-__all__ = ["fillings", "hidden_references", "largest", "second_moments"]
+__all__ = [
+    "SecondMoments",
+    "fillings",
+    "hidden_references",
+    "largest",
+    "second_moments",
+    "standard",
+]
 
 _LEAST = 1e-6  # of a column that is 0 nearly everywhere
 _ROWS = 4096  # made-up ones
@@ -36,18 +44,97 @@ _DRAWS = 17  # of shares of levels, of which all have the same scores
 # that nobody has counted
 _HIDDEN, _UNCOUNTED = 0.5, 1.0
 _TRUTHS = {"False": "no", "True": "yes"}  # as looks count them
+# of measured products, in standard units: what they may be before they are measured, and how small
+# in a direction, in units of what noise does to it
+_OF_SQUARES, _OF_CORRELATIONS = 0.5, 0.4
+_SEEN, _FLOORS = 0.25, (0.2, 2.0)
+_FARTHEST = 4.0  # standard deviations of a standard column
 _TAILS = 0.003  # of the largest density, which is everywhere: columns have longer tails than normal
 
 
-def second_moments(design: Design, learned: Scales) -> np.ndarray:
-    """Mean products of the columns of a design with each other, float64[draws, B, B]: an
-    intercept's, those of x, and those of each group's effects, group by group. As many draws as
-    show how sure they are.
+class SecondMoments(NamedTuple):
+    """Mean products of the columns of a design with each other.
+
+    :param draws: float64[draws, B, B], of an intercept, those of x, and those of each group's
+        effects, group by group. As many as show how sure they are.
+    :param are_measured: whether those of x come from products of the records' columns.
+    """
+
+    draws: np.ndarray
+    are_measured: bool
+
+
+def second_moments(design: Design, learned: Scales) -> SecondMoments:
+    """Those that were learned, and of what was not those that are supposed.
 
     :param learned: by column of the table.
     """
     values = design.spread_out(_ROWS)
+    draws = _supposed(design, learned, *_columns(design, values), values)
+    products = learned.get(PRODUCTS)
+    width = 1 + len(design.block.columns)
+    if not isinstance(products, Products) or len(products.matrix) != width:
+        return SecondMoments(draws, False)
+    measured = _measured(products)
+    means = draws[:, 0, :].copy()
+    covariances = draws - means[:, :, None] * means[:, None]
+    means[:, :width] = measured[:, 0, :]
+    centred = measured - measured[:, 0, :, None] * measured[:, 0, None]
+    covariances[:, :width, :width] = centred
+    return SecondMoments(covariances + means[:, :, None] * means[:, None], True)
+
+
+def _measured(products: Products) -> np.ndarray:
+    """Draws of mean products of the intercept and the columns of x, float64[draws, W, W], by
+    what noise leaves open. Before the look, correlations may be any.
+    """
+    noised = np.array(products.matrix)
+    width, generator = len(noised), np.random.default_rng(0)
+    is_diagonal = np.eye(width, dtype=bool)
+    errors = np.where(is_diagonal, products.error, products.error / math.sqrt(2))
+    before = np.where(is_diagonal, _OF_SQUARES, _OF_CORRELATIONS)
+    weights = before**2 / (before**2 + errors**2)
+    expected = weights * noised + (1 - weights) * is_diagonal
+    deviations = np.sqrt(weights) * errors
+    least = _SEEN * float(deviations.mean()) * math.sqrt(width)
+    back = np.diag([1.0, *products.deviations])
+    back[1:, 0] = products.means
+    draws = []
+    for _ in range(_DRAWS):
+        normals = np.triu(generator.normal(size=(width, width)))
+        possible = expected + deviations * (normals + np.triu(normals, 1).T)
+        values, vectors = np.linalg.eigh(possible)
+        floor = np.maximum(least * generator.uniform(*_FLOORS, size=width), _LEAST)
+        drawn = (vectors * np.maximum(values, floor)) @ vectors.T
+        draws.append(back @ (drawn / drawn[0, 0]) @ back.T)
+    return np.array(draws)
+
+
+def standard(design: Design, learned: Scales) -> Standard:
+    """How the columns of x become standard ones, by what is supposed of them; none is further than
+    four deviations from its mean.
+    """
+    values = design.spread_out(_ROWS)
     columns, names = _columns(design, values)
+    width = 1 + len(design.block.columns)
+    moments = _supposed(design, learned, columns, names, values).mean(axis=0)[:width, :width]
+    means = moments[0, 1:]
+    deviations = np.sqrt(np.maximum(np.diag(moments)[1:] - means**2, _LEAST))
+    farthest = np.abs(columns[:, 1:width] - means).max(axis=0, initial=0.0)
+    return Standard(means.tolist(), np.maximum(deviations, farthest / _FARTHEST).tolist())
+
+
+def _supposed(
+    design: Design,
+    learned: Scales,
+    columns: np.ndarray,
+    names: list[frozenset[str]],
+    values: Values,
+) -> np.ndarray:
+    """Mean products where columns of the table are independent, float64[draws, B, B].
+
+    :param columns: of ``_columns``. :param names: of ``_columns``.
+    """
     declared = {} if design.schema is None else design.schema.columns
     uses = np.array([[name in of_column for name in declared] for of_column in names], int)
     components = connected_components(uses @ uses.T)[1]

@@ -51,6 +51,7 @@ class Purpose(enum.IntEnum):
     SCORES = 108
     RANKS = 109
     PAIRS = 110
+    PRODUCTS = 111
 
 
 class DPVIState(NamedTuple):

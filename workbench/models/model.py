@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from workbench.data import Dataset
+    from workbench.data.look import Standard
 
 __all__ = ["LinearPredictor", "Model", "NormalResiduals", "OwnUnits", "inputs_of", "parameters_of"]
 
@@ -240,6 +241,18 @@ class Model:
         return self.is_for_scaled
 
     @property
+    def learns_products(self) -> bool:
+        """Whether a look of the run also takes products of the design's columns, which tell how
+        sure weights of columns that go together are. Public: whatever the records are.
+        """
+        return False
+
+    @property
+    def standard(self) -> Standard | None:
+        """How the columns of a design, the array x, become standard ones; None without one."""
+        return None
+
+    @property
     def columns_used(self) -> frozenset[str] | None:
         """Names of the columns of a table that it takes, the target among them; None for all."""
         return None
@@ -257,7 +270,7 @@ class Model:
     def with_scales(self, scales: Mapping[str, Any]) -> Model:
         """The same model for columns whose scales were learned.
 
-        :param scales: ``{column: data.look.Scale or Shares}``.
+        :param scales: as ``data.look.Scales``.
         """
         return self
 

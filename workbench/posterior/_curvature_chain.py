@@ -54,6 +54,7 @@ _SHOWN, _UNSHOWN_BEYOND = 1.5, 32
 # other power, effects of a category that another decides in .95 of the records were held in .50
 # instead of .62.
 _TOWARDS_FEW, _OF_DESIGN = 0.5, 2.0
+_MEASURED_BEYOND = 8  # at least, where products of the design's columns were measured
 _COMMON = np.array([0.05, 0.1, 0.2, 0.4, 0.8, 1.5, 3.0])  # scale of v
 _SPREADS, _SPREAD_SD = np.array([0.2, 0.3, 0.45, 0.6, 0.8, 1.1]), 0.5
 # logarithm of the level over the one that is guessed
@@ -152,6 +153,8 @@ class _Chains:
         self._logs, self._farthest = np.flatnonzero(is_log), np.where(is_log, _FARTHEST, 1e3)
         spread, axes = np.linalg.eigh(points)
         beyond = _BEYOND if size <= MANY else _BEYOND_MANY
+        if expected.is_measured:
+            beyond = beyond[beyond >= _MEASURED_BEYOND]
         if size > MANY and np.median(spread) < _SHOWN:
             beyond = beyond[beyond <= _UNSHOWN_BEYOND]
         self._all_degrees = degrees = size - 1 + beyond

@@ -24,11 +24,13 @@ class ExpectedCurvature(NamedTuple):
     :param mixing: A, float64[d, d]; its inverse exists.
     :param logarithms: means of log K_ii, float64[d], where that of log H_ii is 0 on average.
     :param errors: their standard deviations, float64[d].
+    :param is_measured: whether G was, so that K is hardly more than its diagonal.
     """
 
     mixing: np.ndarray
     logarithms: np.ndarray
     errors: np.ndarray
+    is_measured: bool = False
 
 
 def nothing_known(size: int) -> ExpectedCurvature:
@@ -36,10 +38,13 @@ def nothing_known(size: int) -> ExpectedCurvature:
     return ExpectedCurvature(np.eye(size), np.zeros(size), np.zeros(size))
 
 
-def of_moments(moments: np.ndarray, order: np.ndarray) -> ExpectedCurvature:
+def of_moments(
+    moments: np.ndarray, order: np.ndarray, *, are_measured: bool = False
+) -> ExpectedCurvature:
     """:param moments: draws of G, float64[draws, d, d], as far as it is known.
     :param order: of the factorisation, int[d]: the intercept last, so that what it is apart from
         all levels is a diagonal entry of its own.
+    :param are_measured: whether they come from the records, and not from what is supposed of them.
     """
     ordered = moments[:, order[:, None], order]
     diagonal = np.einsum("sii->si", ordered)
@@ -53,4 +58,5 @@ def of_moments(moments: np.ndarray, order: np.ndarray) -> ExpectedCurvature:
         (triangle / np.diag(triangle))[back[:, None], back],
         logarithms.mean(axis=0)[back],
         logarithms.std(axis=0)[back],
+        are_measured,
     )

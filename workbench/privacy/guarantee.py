@@ -72,8 +72,8 @@ _ADAPTED = (
 )
 _LOOK = (
     "It also covers what a look learned first, such as the scales of the columns or which of them "
-    "go together: from counts of the columns' values, with Gaussian noise of "
-    "{noise:g} times the most that one of them can move the counts."
+    "go together: from counts of the columns' values, and maybe sums of their products, with "
+    "Gaussian noise of {noise:g} times the most that one of them can move these."
 )
 _SINGLE_RELEASES = {
     "sums": "The guarantee comes from {release} of sums over all records: the vector that "

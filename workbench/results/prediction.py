@@ -22,7 +22,7 @@ from workbench import _validate
 from workbench._lazy import pd
 from workbench._numbers import shown
 from workbench.data import Dataset
-from workbench.data.columns import Numeric
+from workbench.data.columns import Categorical, Numeric
 from workbench.data.dataset import EVALUATION_LABELS
 from workbench.data.groups import group_codes
 from workbench.data.look import scales_from_dict
@@ -56,9 +56,24 @@ _AT_ONCE, _SHORTEST = 4096, 64  # records in the longest and shortest chunk
 
 
 class BoundsWarning(UserWarning):
-    """Predictions were asked for values outside the declared bounds, and are those at
-    the bounds.
+    """Predictions were asked for values outside the bounds of a column, declared or learned, and
+    are those at the bounds; or for values that are no level of it, which count as (other).
     """
+
+
+_CUT = (
+    "Values outside the bounds of a column were cut to them, so these rows have the prediction of "
+    "a bound"
+)
+_NO_LEVEL = (
+    "Values that are no level of a column count as (other), of which the fit may have had no "
+    "records: result.intervals says how sure these rows are"
+)
+
+
+def _shares(name: str, rows: np.ndarray) -> list[str]:
+    """The column with its share of these rows; nothing for none of them."""
+    return [f"{name} ({shown(100 * float(rows.mean()))} % of these rows)"] if rows.any() else []
 
 
 class Predictor:
@@ -142,7 +157,7 @@ class Predictor:
                 self._column(records, name) if model_arrays is None else model_arrays[name]
                 for name in names
             )
-            self._warn_of_cut_values(records)
+            self._warn_of_unfit_values(records)
             return arrays
         arrays = records if isinstance(records, tuple) else (records,)
         return self._checked(arrays, names)
@@ -245,32 +260,26 @@ class Predictor:
             )
         return schema.encode(frame)
 
-    def _warn_of_cut_values(self, frame: pd.DataFrame) -> None:
-        """Says which columns have values outside their declared bounds, at which they are
-        predicted.
+    def _warn_of_unfit_values(self, frame: pd.DataFrame) -> None:
+        """Says which columns have values outside their bounds, at which they are predicted, or
+        values that are no level of them.
         """
         from workbench.results.effects import formula_of
 
         model, schema = formula_of(self.result), self.schema
         if model is not None:
             schema = model.columns.design.schema
-        fractions = {}
+        cut, no_level = [], []
         for name, column in ({} if schema is None else schema.columns).items():
             if isinstance(column, Numeric):
                 numbers = numbers_in(columns_of(frame, [name])[name])
-                fractions[name] = float(np.mean((numbers < column.low) | (numbers > column.high)))
-        cut = [
-            f"{name} ({shown(100 * fraction)} % of these rows)"
-            for name, fraction in fractions.items()
-            if fraction > 0
-        ]
-        if cut:
-            warnings.warn(
-                "Values outside the declared bounds were cut to them, so these rows have the "
-                f"prediction of a bound: {listed(cut)}.",
-                BoundsWarning,
-                stacklevel=4,
-            )
+                cut += _shares(name, (numbers < column.low) | (numbers > column.high))
+            elif isinstance(column, Categorical) and column.other:
+                codes = column.codes(columns_of(frame, [name])[name])
+                no_level += _shares(name, codes == len(column.categories))
+        for columns, words in ((cut, _CUT), (no_level, _NO_LEVEL)):
+            if columns:
+                warnings.warn(f"{words}: {listed(columns)}.", BoundsWarning, stacklevel=4)
 
     @property
     def schema(self) -> Schema | None:
