@@ -27,7 +27,7 @@ from workbench.inference.state import DPVIState, Hyperparameters
 from workbench.inference.step import PrivateStep
 from workbench.record_model.model import Record
 
-__all__ = ["Snapshot", "all_finite", "run", "to_the_end"]
+__all__ = ["EndedError", "Snapshot", "all_finite", "run", "to_the_end"]
 
 Status = Literal["running", "done", "cancelled", "failed"]
 
@@ -45,6 +45,10 @@ _NOT_FINITE = (
     "the parameters were no longer finite after step {}; the values shown are from before. "
     "Try a smaller learning rate, a smaller clip or a larger epsilon."
 )
+
+
+class EndedError(OSError):
+    """Why a run cannot go on, in a sentence that is shown as it is."""
 
 
 @dataclass(frozen=True)
@@ -306,6 +310,8 @@ def run(
     except StoppedError:
         processes.leave()
         status = "cancelled"
+    except EndedError as error:
+        status, shown.message = "failed", str(error)
     except KeyboardInterrupt:
         status, shown.message = "cancelled", _INTERRUPTED
     except (

@@ -18,6 +18,7 @@ from workbench._keys import read_key
 from workbench._validate import ArgumentError
 from workbench.data.schema import as_table
 from workbench.fitting.single_release import charged
+from workbench.ledger.reservation import ledger_for
 from workbench.owners import files
 from workbench.owners.agreements import Side, side_of
 from workbench.owners.masks import (
@@ -200,6 +201,15 @@ class Ready:
         return cls(
             plan, owner, digest_of_keys(plan, public), side, masks, side.sums(), secret, private
         )
+
+    def require_cap(self, ledger: Any, over_cap: str | None) -> None:
+        """Refuse what a cap will not allow, before others wait for this owner and are charged.
+
+        :raises CapError: as of ``charged``, which decides.
+        """
+        book = ledger_for(self.side.data, ledger)
+        if book is not None and over_cap is None:
+            book.budget_status(self.side.dataset_id()).check([self.side.guarantee])
 
     @contextlib.contextmanager
     def charged(self, ledger: Any, over_cap: str | None) -> Iterator[Sums]:

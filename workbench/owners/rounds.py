@@ -31,7 +31,7 @@ from workbench.fitting.prepared import PreparedFit
 from workbench.fitting.progress import ProgressLine
 from workbench.inference.compiling import Compilation, Compiling, jit_seldom_called
 from workbench.inference.state import DPVIState, Hyperparameters
-from workbench.inference.training import Snapshot
+from workbench.inference.training import EndedError, Snapshot
 from workbench.owners import files
 from workbench.owners.agreements import Agreement, Side, side_of
 from workbench.owners.coordinator import Part, total
@@ -71,7 +71,7 @@ _REPLY = _schema.record(
 Reply: TypeAlias = "Future[str]"
 
 
-class OwnersError(OSError):
+class OwnersError(EndedError):
     """Why a fit of several owners ended before its last round.
 
     >>> issubclass(wb.owners.OwnersError, OSError)
@@ -107,6 +107,7 @@ class Meeting:
         self._parts: dict[str, Part] = {}
         self._round = -1  # whose sums are asked for
         self._end = ""
+        self.totals = 0  # that were released
         self._told: set[str] = set()  # those who know that it has ended
 
     @property
@@ -226,6 +227,7 @@ class Meeting:
             released = total(self._plan, self.side, self._parts)
         except ArgumentError as error:
             raise OwnersError(str(error)) from None
+        self.totals += 1
         if number + 1 == self._plan.rounds:
             self.close("done")
         return released
@@ -328,6 +330,8 @@ def coordinate(
                 on_snapshot(snapshot)
             if snapshot is not None:
                 meeting.close(snapshot.message)
+                if snapshot.status == "failed" and not meeting.totals:
+                    raise OwnersError(snapshot.message)
             result = prepared.result()
             line.end(result)
             return result
@@ -475,6 +479,7 @@ def answered(
     greeting = {"plan": ready.plan.digest, "owner": ready.owner, "keys": ready.keys}
     greeting["session"] = uuid.uuid4().hex
     size = ready.sums.start.size
+    ready.require_cap(ledger, over_cap)
     try:
         question = _asked(channel.greet(files.text_with("greeting", greeting)))
     except StoppedError:
