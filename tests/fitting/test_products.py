@@ -184,6 +184,12 @@ def test_a_form_of_products_is_checked(scales):
         scales_form("scales", written)
 
 
+def test_products_of_other_columns_are_not_taken(scales):
+    learned, model, _ = scales
+    other = wb.models.formula("ill ~ c + b + a + C(w)", schema=model.columns.schema)
+    assert not other.with_scales(learned).model.moments().are_measured
+
+
 def test_noise_that_hides_products_leaves_what_is_supposed(scales):
     learned, model, _ = scales
     products = learned[PRODUCTS]

@@ -139,9 +139,10 @@ class Shares(NamedTuple):
 class Standard(NamedTuple):
     """How the columns of a regression's design become standard ones, by learned scales.
 
-    :param means: float[D]. :param deviations: float[D], above 0.
+    :param names: of the columns. :param means: float[D]. :param deviations: float[D], above 0.
     """
 
+    names: Sequence[str]
     means: Sequence[float]
     deviations: Sequence[float]
 
@@ -149,12 +150,13 @@ class Standard(NamedTuple):
 class Products(NamedTuple):
     """Mean products of the columns of a regression's design with each other, through noise.
 
-    :param means: of ``Standard``. :param deviations: of ``Standard``.
+    :param names: of ``Standard``, and so are ``means`` and ``deviations``.
     :param matrix: float[D + 1, D + 1], of a constant 1 and the standard columns.
     :param error: standard deviation of the noise of its diagonal; of two different columns it is
         that over the square root of 2.
     """
 
+    names: Sequence[str]
     means: Sequence[float]
     deviations: Sequence[float]
     matrix: Sequence[Sequence[float]]
@@ -418,6 +420,7 @@ _of_levels = _schema.record(
 
 _of_products = _schema.record(
     {
+        "names": _schema.listed(_schema.text()),
         "means": _schema.listed(_schema.number()),
         "deviations": _schema.listed(_schema.number(above=0)),
         "matrix": _schema.listed(_schema.listed(_schema.number())),

@@ -50,7 +50,7 @@ _USUAL, _FURTHER = 1.5, 3.0  # S, in columns and beside them
 # to 4.2.
 _HIDDEN = 0.3
 _HIDDEN_AFTER = 0.5  # the same where records were left out, or levels came to the columns
-_ROWS, _FAR = 20_000, 1e100  # at once; what stands for infinite
+_ROWS, _FAR = 20_000, 1e100  # at once; the farthest value, whose square is finite
 
 
 def share_with_products(
@@ -151,7 +151,7 @@ def sums_of(data: Dataset, standard: Standard, sensitivity: float, per_record: i
     for start in range(0, len(x), _ROWS):
         chunk = slice(start, start + _ROWS)
         u = (np.asarray(x[chunk], np.float64) - standard.means) / standard.deviations
-        v = np.nan_to_num(np.column_stack([np.ones(len(u)), u]), nan=0.0, posinf=_FAR, neginf=-_FAR)
+        v = np.clip(np.nan_to_num(np.column_stack([np.ones(len(u)), u])), -_FAR, _FAR)
         weights = of_row[chunk] * np.minimum(1.0, sensitivity / np.square(v).sum(axis=1))
         vectors = v[:, first] * v[:, second] * doubled * weights[:, None]
         total += np.trunc(vectors).astype(np.int64).sum(axis=0)

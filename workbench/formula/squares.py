@@ -73,7 +73,7 @@ def second_moments(design: Design, learned: Scales) -> SecondMoments:
     draws = _supposed(design, learned, *_columns(design, values), values)
     products = learned.get(PRODUCTS)
     width = 1 + len(design.block.columns)
-    if not isinstance(products, Products) or len(products.matrix) != width:
+    if not isinstance(products, Products) or list(products.names) != list(design.block.names):
         return SecondMoments(draws, False)
     measured = _measured(products)
     means = draws[:, 0, :].copy()
@@ -121,7 +121,8 @@ def standard(design: Design, learned: Scales) -> Standard:
     means = moments[0, 1:]
     deviations = np.sqrt(np.maximum(np.diag(moments)[1:] - means**2, _LEAST))
     farthest = np.abs(columns[:, 1:width] - means).max(axis=0, initial=0.0)
-    return Standard(means.tolist(), np.maximum(deviations, farthest / _FARTHEST).tolist())
+    deviations = np.maximum(deviations, farthest / _FARTHEST)
+    return Standard(list(design.block.names), means.tolist(), deviations.tolist())
 
 
 def _supposed(
