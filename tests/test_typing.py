@@ -33,7 +33,8 @@ wb.fit(lambda x, y=None: None, "breast_cancer", epsilon=1.0, privacy=wb.Privacy(
 @pytest.fixture(autouse=True)
 def parsed_apart(tmp_path_factory, monkeypatch):
     """Another process may be writing what jedi keeps of parsed files for this user."""
-    monkeypatch.setattr(jedi.settings, "cache_directory", str(tmp_path_factory.getbasetemp()))
+    folder = tmp_path_factory.getbasetemp() / "parsed"
+    monkeypatch.setattr(jedi.settings, "cache_directory", str(folder))
 
 
 def imported_for_checkers(path):

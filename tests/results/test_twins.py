@@ -141,7 +141,7 @@ def test_inputs_have_other_weights_in_each_set(linear, public):
 
 def test_columns_types_bounds_and_levels_are_those_declared(linear, public):
     odd = public.assign(dose=public["dose"] * 3 - 100)
-    with pytest.warns(UserWarning, match="outside the declared bounds"):
+    with pytest.warns(UserWarning, match="outside the bounds of a column"):
         twins = quiet(linear, sets=2, rows=3000, given=odd)
     table = twins[0]
     assert list(table.columns) == ["age", "dose", "ward", "score"]  # and no name

@@ -2,6 +2,7 @@
 
 import functools
 import html
+import re
 
 import numpy as np
 import pandas as pd
@@ -71,9 +72,12 @@ def predict(screen, target):
 
 
 def state():
-    """The state of all widgets, sent to the browser or not."""
+    """The state of all widgets, sent to the browser or not, but for the random names of widgets,
+    which can have any digits.
+    """
     widgets = list(_instances.values())
-    return html.unescape("".join(repr(widget.get_state()) for widget in widgets))
+    states = html.unescape("".join(repr(widget.get_state()) for widget in widgets))
+    return re.sub("[0-9a-f]{32}", "", states)
 
 
 def said(editor):
