@@ -41,6 +41,7 @@ __all__ = [
     "deviation",
     "noised",
     "spacings",
+    "spacings_of_rows",
     "tree_of",
     "weighed",
     "with_noise",
@@ -232,21 +233,26 @@ def counted(counting: Counting, data: Dataset, per_record: int) -> np.ndarray:
 
     :param per_record: spacings that a record adds to each of its counts.
     """
-    total = np.zeros(counting.size, np.int64)
-    of_row = None
-    if data.units is not None and not data.units.are_padded:
-        of_unit = np.asarray(data.units.counts, np.int64)
-        of_row = np.repeat(per_record // np.maximum(of_unit, 1), of_unit)
+    total, of_row = np.zeros(counting.size, np.int64), spacings_of_rows(data, per_record)
     for start in range(0, len(data.train[0]), _ROWS):
         rows = slice(start, min(start + _ROWS, len(data.train[0])))
         arrays = {
             name: np.asarray(array[rows])
             for name, array in zip(data.arrays, data.train, strict=True)
         }
-        size = rows.stop - rows.start
-        weights = np.full(size, per_record, np.int64) if of_row is None else of_row[rows]
-        total += np.concatenate(_counts_of(counting, data, arrays, weights))
+        total += np.concatenate(_counts_of(counting, data, arrays, of_row[rows]))
     return total
+
+
+def spacings_of_rows(data: Dataset, per_record: int) -> np.ndarray:
+    """int64[rows]: spacings that 1 is in each training row; the rows of a person weigh 1 together.
+
+    :param per_record: spacings that 1 is in a record.
+    """
+    if data.units is None or data.units.are_padded:
+        return np.broadcast_to(np.int64(per_record), len(data.train[0]))
+    of_unit = np.asarray(data.units.counts, np.int64)
+    return np.repeat(per_record // np.maximum(of_unit, 1), of_unit)
 
 
 def _counts_of(

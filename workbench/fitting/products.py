@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import jax
 import numpy as np
 
-from workbench.data.counting import deviation, spacings, with_noise
+from workbench.data.counting import deviation, spacings, spacings_of_rows, with_noise
 from workbench.data.dataset import Dataset
 from workbench.data.look import PRODUCTS, Products, Standard
 from workbench.inference.state import Purpose
@@ -60,9 +60,9 @@ def share_with_products(
 
     :param share: for its counts alone. :param num_records: of the fit, as all others.
     """
-    total = share / (1 - _OF_LOOK)
-    if not total:
+    if not share:
         return share
+    total = share / (1 - _OF_LOOK)
     noise = SENSITIVITY[relation] / (gaussian_mu(epsilon, delta) * math.sqrt(total))
     return total if divided(noise, model, num_records)[1] else share
 
@@ -92,17 +92,13 @@ def parts_of(spec: FitSpec, noise_multiplier: float) -> tuple[float, float]:
 
 
 def _sensitivity(columns: int) -> float:
-    """S of products of so many columns."""
+    """S of the products of this number of columns."""
     return 1 + _USUAL * columns + _FURTHER
 
 
 def most_products(model: Model) -> int:
     """How many sums are released at most."""
-    return _size(MOST_COLUMNS) if model.learns_products else 0
-
-
-def _size(columns: int) -> int:
-    return (columns + 1) * (columns + 2) // 2
+    return (MOST_COLUMNS + 1) * (MOST_COLUMNS + 2) // 2 if model.learns_products else 0
 
 
 def with_products(
@@ -140,11 +136,7 @@ def sums_of(data: Dataset, standard: Standard, sensitivity: float, per_record: i
 
     :param sensitivity: S. :param per_record: spacings that 1 is.
     """
-    x, units = data.train[data.arrays.index("x")], data.units
-    of_row = np.full(len(x), per_record, np.int64)
-    if units is not None:
-        of_unit = np.asarray(units.counts, np.int64)
-        of_row = np.repeat(per_record // np.maximum(of_unit, 1), of_unit)
+    x, of_row = data.train[data.arrays.index("x")], spacings_of_rows(data, per_record)
     first, second = np.triu_indices(x.shape[1] + 1)
     doubled = np.where(first == second, 1.0, math.sqrt(2))
     total = np.zeros(len(first), np.int64)

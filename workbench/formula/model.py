@@ -117,7 +117,7 @@ class FormulaModel(Model):
         is_linear = self.linear is not None and self.linear.residuals is not None
         return self.learns_scales and is_several and not (has_slopes or is_linear)
 
-    @property
+    @functools.cached_property
     def standard(self) -> Standard:
         """See ``Model.standard``."""
         return squares.standard(self.columns.design, self.scales)
